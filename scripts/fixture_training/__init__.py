@@ -1,0 +1,1 @@
+"""Modules behind ``scripts/train_fixtures``: how the models under ``tests/fixtures`` were made."""

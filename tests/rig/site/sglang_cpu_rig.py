@@ -1,0 +1,58 @@
+"""SGLang plugin of the CPU rig: the two places where SGLang refuses to work without a kernel.
+
+SGLang calls ``install`` in each of its processes before it imports the modules named here.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+VERIFY_VARIABLE = "SGLANG_CPU_RIG_VERIFY"
+
+
+def install() -> None:
+    """Registers the post-import hooks."""
+    wrapt.register_post_import_hook(_keep_amx_attention, "sglang.srt.arg_groups.overrides")
+    if os.environ.get(VERIFY_VARIABLE, "sample") == "sample":
+        wrapt.register_post_import_hook(_verify_by_sampling, "sglang.srt.speculative.eagle_utils")
+
+
+class _PlatformWithAmx:
+    """SGLang's platform facts, except that AMX is there."""
+
+    has_amx = True
+
+    def __init__(self, platform: Any) -> None:
+        self._platform = platform
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._platform, name)
+
+
+def _keep_amx_attention(overrides: ModuleType) -> None:
+    """``intel_amx`` is the only CPU attention back end that drafts are allowed to use.
+
+    Without AMX hardware this module would replace it by ``torch_native``. Only this module gets
+    the answer: layers keep asking ``cpu_has_amx_support()`` and stay on plain torch.
+    """
+    get_platform = overrides.get_platform
+    overrides.get_platform = lambda: _PlatformWithAmx(get_platform())
+
+
+def _verify_by_sampling(eagle_utils: ModuleType) -> None:
+    """Requests with a temperature are verified by sampling, as on a GPU.
+
+    On a CPU SGLang has no kernels for it and takes the target's argmax instead.
+    """
+    import sgl_kernel
+
+    eagle_utils.tree_speculative_sampling_target_only = (
+        sgl_kernel.tree_speculative_sampling_target_only
+    )
+    eagle_utils.top_k_renorm_prob = sgl_kernel.top_k_renorm_prob
+    eagle_utils.top_p_renorm_prob = sgl_kernel.top_p_renorm_prob
+    eagle_utils._verify_uses_greedy = lambda *, is_all_greedy, **_: is_all_greedy
