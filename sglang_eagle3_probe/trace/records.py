@@ -22,7 +22,8 @@ FcState = Literal["taken", "bypassed", "absent"]
 class Record(msgspec.Struct, kw_only=True, omit_defaults=False, tag_field="type"):
     """Common part. The recorder fills these three when the record is handed over.
 
-    seq: position in this process's trace, from 0; a gap is a lost record.
+    seq: position in this process's trace, from 0; a gap is a lost record. -1 in a header, which is
+    repeated in every part.
     monotonic_s: ``time.monotonic()`` of this process. wall_s: seconds since the epoch.
     """
 
@@ -295,6 +296,8 @@ class Losses(msgspec.Struct, kw_only=True):
     write_errors: int = 0
     last_write_error: str = ""
     rotated_away_files: int = 0
+    rotated_away_records: int = 0
+    """Verify rounds in those files; without it a reader could not tell rotation from loss."""
     faults: dict[str, int] = {}
     """By site."""
     disabled_sites: list[str] = []
