@@ -1,4 +1,4 @@
-"""SGLang plugin of the CPU rig: the two places where SGLang refuses to work without a kernel.
+"""SGLang plugin of the CPU rig: what SGLang refuses to do on a CPU without AMX.
 
 SGLang calls ``install`` in each of its processes before it imports the modules named here.
 """
@@ -17,6 +17,7 @@ VERIFY_VARIABLE = "SGLANG_CPU_RIG_VERIFY"
 def install() -> None:
     """Registers the post-import hooks."""
     wrapt.register_post_import_hook(_keep_amx_attention, "sglang.srt.arg_groups.overrides")
+    wrapt.register_post_import_hook(_allow_deterministic, "sglang.srt.arg_groups.choices")
     if os.environ.get(VERIFY_VARIABLE, "sample") == "sample":
         wrapt.register_post_import_hook(_verify_by_sampling, "sglang.srt.speculative.eagle_utils")
 
@@ -41,6 +42,15 @@ def _keep_amx_attention(overrides: ModuleType) -> None:
     """
     get_platform = overrides.get_platform
     overrides.get_platform = lambda: _PlatformWithAmx(get_platform())
+
+
+def _allow_deterministic(choices: ModuleType) -> None:
+    """Seeded sampling needs ``--enable-deterministic-inference``, which lists GPU back ends only.
+
+    The rig's attention treats every request by itself, so the promise holds here too.
+    """
+    choices.add_deterministic_attention_backend_choices(["intel_amx"])
+    choices.add_radix_supported_deterministic_attention_backend_choices(["intel_amx"])
 
 
 def _verify_by_sampling(eagle_utils: ModuleType) -> None:

@@ -56,9 +56,7 @@ def build_tree_kernel_efficient_cpu(
     count = draft_token_num
     offset = 0
     for request, length in enumerate(verified_seq_len.tolist()):
-        parents = _parents(
-            parent_list[request].tolist(), selected_index[request].tolist(), topk
-        )
+        parents = _parents(parent_list[request].tolist(), selected_index[request].tolist(), topk)
         mask = torch.eye(count, dtype=torch.bool)
         levels = [0] * count
         for token in range(1, count):
