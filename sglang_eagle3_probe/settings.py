@@ -89,11 +89,14 @@ def is_enabled(environ: Mapping[str, str] | None = None) -> bool:
     return bool(text) and _flag(PREFIX, text)
 
 
-def enable(directory: str | None = None) -> None:
+def enable() -> None:
     """Turn the probe on for this process and every process it spawns from now on."""
     os.environ[PREFIX] = "1"
-    if directory:
-        os.environ[_variable("dir")] = os.path.abspath(directory)
+
+
+def set_directory(directory: str) -> None:
+    """Choose the trace folder, as an absolute path: children may run elsewhere."""
+    os.environ[_variable("dir")] = os.path.abspath(directory)
 
 
 def _text(value: Any) -> str:
@@ -117,7 +120,9 @@ def _flag(variable: str, text: str) -> bool:
 
 def _count(variable: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise SettingsError(f"{variable}={text!r} is not a whole number of at least 1. Fix: set one.")
+        raise SettingsError(
+            f"{variable}={text!r} is not a whole number of at least 1. Fix: set one."
+        )
     return int(text)
 
 
@@ -185,9 +190,9 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "patches": (
         "none, or names separated by commas",
-        "Which behaviour patches apply: `embedding_capture` (a list that holds -1 is read as output "
-        "ids and the embedding is captured) and `capture_order` (the concatenation follows the list "
-        "when it is not ascending).",
+        "Which behaviour patches apply: `embedding_capture` (a list that holds -1 is read as "
+        "output ids and the embedding is captured) and `capture_order` (the concatenation "
+        "follows the list when it is not ascending).",
     ),
     "layer_ids": (
         "such as -1,2,30",
@@ -196,8 +201,8 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "layer_ids_unit": (
         "auto, output_id or boundary",
-        "How the list of layer ids in force is read (the variable's or the draft config's). `auto`: "
-        "output ids if it holds -1, otherwise as the target's class reads it.",
+        "How the list of layer ids in force is read (the variable's or the draft config's). "
+        "`auto`: output ids if it holds -1, otherwise as the target's class reads it.",
     ),
     "trained_layer_ids": (
         "such as -1,2,30",

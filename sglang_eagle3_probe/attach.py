@@ -1,0 +1,62 @@
+"""Binds handlers to seams and installs them: the one place where the parts come together."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+
+from .host.command_line import CommandLineHandler
+from .host.seams import MAIN_SEAMS, SCHEDULER_SEAMS, Seam, seams_for
+from .host.session import Session
+from .host.versions import installed_release
+from .host.wrapping import Handler, Installer
+from .settings import Settings
+
+
+def attach_command_line() -> Installer:
+    """Add the flags in the process that parses the command line. Nothing else is wrapped there."""
+    installer = Installer({"command_line": [CommandLineHandler()]})
+    installer.install(MAIN_SEAMS)
+    return installer
+
+
+def attach_scheduler(settings: Settings) -> Session:
+    """Patch and instrument this process, as SGLang imports the targets."""
+    from .patches.capture import CaptureOrderPatch, DelegationPatch, LayerIdsPatch
+    from .taps.acceptance import AcceptanceTap
+    from .taps.aux_states import AuxStatesTap
+    from .taps.draft_built import DraftBuiltTap
+    from .taps.draft_forward import DraftForwardTap
+    from .taps.draft_load import DraftLoadTap
+    from .taps.scheduler_start import SchedulerStartTap
+    from .taps.target_extend import TargetExtendTap
+
+    session = Session(settings)
+    handlers: dict[str, Sequence[Handler]] = {}
+    installer = Installer(handlers)
+    start = SchedulerStartTap(session, installer)
+    extend = TargetExtendTap(session)
+    built = DraftBuiltTap(session)
+    handlers.update(
+        {
+            # Seams last on return, so that the report comes after the arguments in the log.
+            "scheduler_start": [start.seams, start.arguments, start.ranks],
+            "layer_ids": [LayerIdsPatch(session)],
+            "layer_ids_delegation": [DelegationPatch(session)],
+            # The patch is outermost: the tap shows what goes on to the draft.
+            "target_logits": [CaptureOrderPatch(session), AuxStatesTap(session).tap],
+            "target_extend_v1": [extend.v1_target],
+            "draft_extend_v1": [extend.v1_draft],
+            "target_extend_v2": [extend.v2],
+            "draft_forward": [DraftForwardTap(session).tap],
+            "draft_weights": [DraftLoadTap(session)],
+            "draft_built": [built.vocab_map, built.weights],
+            "verify_result": [AcceptanceTap(session).tap],
+        }
+    )
+    release = installed_release()
+    rows: list[Seam] = seams_for(release, SCHEDULER_SEAMS)
+    installer.install(rows)
+    installer.note_absent([row for row in SCHEDULER_SEAMS if row not in rows], release)
+    atexit.register(session.recorder.close, "process ended")
+    return session

@@ -1,0 +1,51 @@
+"""Which rank this process is, from whatever the release offers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..trace.records import Ranks
+
+_SIZES = ("tp_size", "dp_size", "pp_size")
+
+
+def current_ranks(start: dict[str, Any]) -> Ranks:
+    """Ranks and sizes of this scheduler process.
+
+    Args:
+        start: arguments of ``Scheduler.__init__`` by name; up to 0.5.15 they hold the ranks.
+            From 0.5.16 ``runtime_context.get_parallel()`` does, set before the scheduler is made.
+    """
+    server_args = start.get("server_args")
+    values: dict[str, int | None] = {}
+    for name in ("tp_rank", "dp_rank", "pp_rank"):
+        values[name] = _whole(start.get(name))
+    for name in _SIZES:
+        values[name] = _whole(getattr(server_args, name, None))
+    parallel = _parallel()
+    for name in values:
+        if values[name] is None and parallel is not None:
+            values[name] = _whole(_read(parallel, name))
+    return Ranks(**values)
+
+
+def _parallel() -> Any:
+    module = sys.modules.get("sglang.srt.runtime_context")
+    get_parallel = getattr(module, "get_parallel", None)
+    try:
+        return get_parallel() if get_parallel is not None else None
+    except Exception:
+        return None
+
+
+def _read(source: Any, name: str) -> Any:
+    # The context raises on names that were not published, and not always AttributeError.
+    try:
+        return getattr(source, name, None)
+    except Exception:
+        return None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

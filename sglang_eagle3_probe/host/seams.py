@@ -1,0 +1,210 @@
+"""Every place of SGLang the probe attaches to: one row each, with a why.
+
+This table is the whole of our knowledge of SGLang's layout by release. The wrapping, the seam
+report in the log, the contract test (which checks each row against the wheels by ``ast``) and
+docs/compatibility.md are all made from it. A seam that moved between releases has several rows of
+the same name with ranges that do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .versions import Releases
+
+
+@dataclass(frozen=True)
+class Seam:
+    """One patched target.
+
+    Args:
+        name: what the probe calls it; handlers are bound to names.
+        module: dotted module that *defines* the target (wrapped when the host imports it).
+        attribute: ``Class.method`` or ``function`` in that module.
+        parameters: parameters our handlers take by name. One that a release lacks reads as
+            ``None`` there; the seam report says so.
+        releases: where the row holds.
+        why: what we need here, for people who read the log.
+    """
+
+    name: str
+    module: str
+    attribute: str
+    parameters: tuple[str, ...]
+    releases: Releases
+    why: str
+
+    @property
+    def target(self) -> str:
+        return f"{self.module}:{self.attribute}"
+
+
+_LAYER_IDS_WHY = (
+    "the list of aux layer ids arrives here before any graph is captured; "
+    "-1 and the order of the list are honoured here"
+)
+
+
+def _layer_ids(module: str, cls: str, since: str = "0.5.9") -> Seam:
+    return Seam(
+        name="layer_ids",
+        module=f"sglang.srt.models.{module}",
+        attribute=f"{cls}.set_eagle3_layers_to_capture",
+        parameters=("layer_ids",),
+        releases=Releases(since),
+        why=_LAYER_IDS_WHY,
+    )
+
+
+_V2 = "sglang.srt.speculative.eagle_worker_v2"
+_V1 = "sglang.srt.speculative.eagle_worker"
+
+MAIN_SEAMS: tuple[Seam, ...] = (
+    Seam(
+        name="command_line",
+        module="sglang.srt.server_args",
+        attribute="ServerArgs.add_cli_args",
+        parameters=("parser",),
+        releases=Releases("0.5.11"),
+        why="adds --enable-probe and --probe-dir; the only thing wrapped while the probe is off",
+    ),
+)
+"""Wrapped in the process that parses the command line."""
+
+SCHEDULER_SEAMS: tuple[Seam, ...] = (
+    Seam(
+        name="scheduler_start",
+        module="sglang.srt.managers.scheduler",
+        attribute="Scheduler.__init__",
+        parameters=("server_args",),
+        releases=Releases(),
+        why="arguments and ranks on entry; on return everything is built and logging is set up",
+    ),
+    _layer_ids("deepseek_v2", "DeepseekV2ForCausalLM"),
+    _layer_ids("llama", "LlamaForCausalLM"),
+    Seam(
+        name="layer_ids_delegation",
+        module="sglang.srt.models.kimi_k25",
+        attribute="KimiK25ForConditionalGeneration.set_eagle3_layers_to_capture",
+        parameters=("layer_ids",),
+        releases=Releases("0.5.10"),
+        why=(
+            "hands the list to its DeepSeek language model unchanged; watched so that the log "
+            "names the served class, converted there and only there"
+        ),
+    ),
+    Seam(
+        name="target_logits",
+        module="sglang.srt.layers.logits_processor",
+        attribute="LogitsProcessor.forward",
+        parameters=("hidden_states", "logits_metadata", "aux_hidden_states"),
+        releases=Releases(),
+        why=(
+            "every target forward, eager or under graph capture, passes its aux hidden states "
+            "here before they are concatenated for the draft"
+        ),
+    ),
+    Seam(
+        name="target_extend_v1",
+        module=_V1,
+        attribute="EAGLEWorker.forward_target_extend",
+        parameters=("batch",),
+        releases=Releases("0.5.9", "0.5.12.post1"),
+        why="V1 worker: what the target's prefill returns for the draft",
+    ),
+    Seam(
+        name="draft_extend_v1",
+        module=_V1,
+        attribute="EAGLEWorker.forward_draft_extend",
+        parameters=("batch", "hidden_states", "next_token_ids"),
+        releases=Releases("0.5.9", "0.5.12.post1"),
+        why="V1 worker: what of the target's prefill is handed to the draft",
+    ),
+    Seam(
+        name="target_extend_v2",
+        module=_V2,
+        attribute="EagleDraftWorker._draft_extend_for_prefill",
+        parameters=("batch", "target_hidden_states", "next_token_ids"),
+        releases=Releases(),
+        why="V2 worker: what of the target's prefill is handed to the draft",
+    ),
+    Seam(
+        name="draft_forward",
+        module="sglang.srt.models.llama_eagle3",
+        attribute="LlamaModel.forward",
+        parameters=("input_ids", "forward_batch", "input_embeds"),
+        releases=Releases(),
+        why="width that reaches the draft, and whether fc projects it",
+    ),
+    Seam(
+        name="draft_forward",
+        module="sglang.srt.models.kimi_k25_eagle3",
+        attribute="Eagle3MLAModel.forward",
+        parameters=("input_ids", "forward_batch", "input_embeds"),
+        releases=Releases("0.5.12"),
+        why="width that reaches the MLA draft, and whether fc projects it",
+    ),
+    Seam(
+        name="draft_weights",
+        module="sglang.srt.models.llama_eagle3",
+        attribute="LlamaForCausalLMEagle3.load_weights",
+        parameters=("weights",),
+        releases=Releases(),
+        why="checkpoint names and parameters, matched by watching the load; d2t and t2d",
+    ),
+    Seam(
+        name="draft_weights",
+        module="sglang.srt.models.kimi_k25_eagle3",
+        attribute="Eagle3DeepseekV2ForCausalLM.load_weights",
+        parameters=("weights",),
+        releases=Releases("0.5.12"),
+        why="checkpoint names and parameters, matched by watching the load; d2t and t2d",
+    ),
+    Seam(
+        name="draft_built",
+        module=_V1,
+        attribute="EAGLEWorker.__init__",
+        parameters=("server_args", "target_worker"),
+        releases=Releases("0.5.9", "0.5.12.post1"),
+        why="V1 worker: map, embedding and head are settled when this returns",
+    ),
+    Seam(
+        name="draft_built",
+        module=_V2,
+        attribute="EagleDraftWorker.init_lm_head",
+        parameters=(),
+        releases=Releases(),
+        why="V2 worker: map, embedding and head are settled when this returns",
+    ),
+    Seam(
+        name="verify_result",
+        module="sglang.srt.managers.scheduler_output_processor_mixin",
+        attribute="SchedulerOutputProcessorMixin._resolve_spec_overlap_token_ids",
+        parameters=("result", "batch"),
+        releases=Releases("0.5.9", "0.5.11"),
+        why="accept lengths are on the CPU here, after SGLang's own copy",
+    ),
+    Seam(
+        name="verify_result",
+        module="sglang.srt.managers.scheduler_output_processor_mixin",
+        attribute="SchedulerOutputProcessorMixin._resolve_spec_overlap_tokens",
+        parameters=("result", "batch"),
+        releases=Releases("0.5.12", "0.5.12.post1"),
+        why="accept lengths are on the CPU here, after SGLang's own copy",
+    ),
+    Seam(
+        name="verify_result",
+        module="sglang.srt.managers.scheduler_components.batch_result_processor",
+        attribute="SchedulerBatchResultProcessor._resolve_spec_v2_tokens",
+        parameters=("result", "batch"),
+        releases=Releases("0.5.13"),
+        why="accept lengths are on the CPU here, after SGLang's own copy",
+    ),
+)
+"""Wrapped in scheduler processes, and only while the probe is on."""
+
+
+def seams_for(release: str, rows: Iterable[Seam]) -> list[Seam]:
+    """The rows that hold in a release, in table order."""
+    return [row for row in rows if row.releases.contains(release)]

@@ -1,0 +1,123 @@
+"""The probe in one scheduler process: what its parts share."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import __version__
+from ..settings import Settings
+from ..trace.recorder import Recorder
+from ..trace.records import Header, LayerIds, Ranks, Record
+from .draft_files import DraftFiles, read_draft_files
+from .guard import Guard, ProbeConfigurationError
+from .versions import installed_release, installed_version
+
+logger = logging.getLogger("sglang_eagle3_probe")
+
+_OTHER_PACKAGES = ("torch", "transformers", "triton", "flashinfer-python", "wrapt", "msgspec")
+
+
+@dataclass
+class CapturePlan:
+    """What one target model captures and in which order it leaves the logits processor.
+
+    boundaries: in concatenation order. order: arrival position per place, or ``None``.
+    """
+
+    boundaries: tuple[int, ...]
+    hidden_width: int
+    place: str
+    order: tuple[int, ...] | None = None
+
+
+@dataclass
+class DraftFacts:
+    """What is known of the draft once its weights are loaded."""
+
+    model_class: str = ""
+    fc_in_features: int | None = None
+    d2t: Any = None
+    t2d: Any = None
+    checkpoint_names: set[str] = field(default_factory=set)
+    not_taken: list[str] = field(default_factory=list)
+    not_filled: list[str] = field(default_factory=list)
+
+
+class Session:
+    """Settings, recorder, guard and the facts that one tap learns and another needs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.release = installed_release()
+        self.ranks = Ranks()
+        self.server_args: Any = None
+        self.recorder = Recorder(
+            settings.dir,
+            "scheduler",
+            self._header,
+            queue_records=settings.queue_records,
+            file_bytes=settings.file_mb * 1024 * 1024,
+            max_files=settings.files,
+        )
+        self.guard = Guard(
+            settings.fault_limit,
+            self.recorder.record_fault,
+            [s.strip() for s in settings.fail_site.split(",") if s.strip()],
+        )
+        self.plans: weakref.WeakKeyDictionary[Any, CapturePlan] = weakref.WeakKeyDictionary()
+        """Target logits processor -> plan."""
+        self.target_logits: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Logits processors that belong to the target."""
+        self.draft = DraftFacts()
+        self.pending_layer_ids: LayerIds | None = None
+        self.served_class = ""
+        """Outer class that delegates to the class being configured, if any."""
+        self.last_target_prefill: tuple[str, list[int] | None, list[int] | None] | None = None
+        """Capture mode, logits shape and hidden states shape of the latest target prefill."""
+        self._draft_files: DraftFiles | None = None
+
+    def emit(self, record: Record) -> None:
+        """Hand a record to the writer thread. Never blocks, never raises."""
+        self.recorder.emit(record)
+
+    def say(self, message: str, *args: Any) -> None:
+        """One line in the server's log."""
+        logger.info("eagle3-probe: " + message, *args)
+
+    @property
+    def draft_files(self) -> DraftFiles:
+        """The draft's folder, read once."""
+        if self._draft_files is None:
+            path = getattr(self.server_args, "speculative_draft_model_path", None)
+            if not path:
+                return DraftFiles()
+            self._draft_files = read_draft_files(str(path))
+        return self._draft_files
+
+    def _header(self) -> Header:
+        versions = {name: installed_version(name) or "not installed" for name in _OTHER_PACKAGES}
+        return Header(
+            probe_version=__version__,
+            sglang_version=self.release,
+            versions=versions,
+            pid=os.getpid(),
+            role="scheduler",
+            ranks=self.ranks,
+            level=self.settings.level,
+            patches=list(self.settings.patches),
+            settings=self.settings.as_text(),
+        )
+
+
+def stop(message: str) -> None:
+    """Say it in the log, then end the start-up.
+
+    Raises:
+        ProbeConfigurationError: always.
+    """
+    logger.error("eagle3-probe: %s", message)
+    raise ProbeConfigurationError(message)

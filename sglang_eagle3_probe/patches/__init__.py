@@ -1,0 +1,1 @@
+"""What changes behaviour. Everything else in the package only looks."""

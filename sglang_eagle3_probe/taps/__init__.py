@@ -1,0 +1,1 @@
+"""What only looks. One tap per file; each takes the session and gives handlers for seams."""
