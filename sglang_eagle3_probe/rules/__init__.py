@@ -1,0 +1,1 @@
+"""Verdicts on a trace: one rule per file, each a pure function from evidence to results."""

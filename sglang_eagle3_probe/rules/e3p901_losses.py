@@ -1,0 +1,55 @@
+"""E3P901: the trace lost records."""
+
+from __future__ import annotations
+
+from sglang_eagle3_probe.rules.base import Page, Result, Rule, Seen, per_rank
+from sglang_eagle3_probe.rules.evidence import RankEvidence
+
+PAGE = Page(
+    checks="The trace's own book of losses: records dropped, write errors, parts rotated away.",
+    why="Numbers from a trace with holes are numbers of the rest. Wiring records survive rotation "
+    "and bursts; verify rounds may not.",
+    evidence="`losses` of the newest `progress` or `footer` record.",
+    fix="Free the disk or make the directory writable; for dropped records raise "
+    "SGLANG_EAGLE3_PROBE_QUEUE_RECORDS; for rotation raise SGLANG_EAGLE3_PROBE_FILE_MB or "
+    "SGLANG_EAGLE3_PROBE_FILES.",
+    ignore="When only verify rounds are missing and enough are left; rates are still fair if the "
+    "loss had nothing to do with the requests.",
+)
+
+
+def _check(rank: RankEvidence) -> list[Result]:
+    losses = rank.losses
+    results: list[Result] = []
+    dropped = {k: n for k, n in losses.dropped_records.items() if k != "progress"}
+    if dropped or losses.write_errors:
+        parts = [f"{n} {kind}" for kind, n in sorted(dropped.items())]
+        if losses.write_errors:
+            parts.append(f"{losses.write_errors} failed writes")
+        results.append(
+            RULE.finding(
+                "warning",
+                f"the trace is not whole: {', '.join(parts)}",
+                [
+                    Seen("records dropped", dict(losses.dropped_records), "losses.dropped_records"),
+                    Seen("last write error", losses.last_write_error, "losses.last_write_error"),
+                ],
+                "free the disk or make SGLANG_EAGLE3_PROBE_DIR writable"
+                if losses.write_errors
+                else "raise SGLANG_EAGLE3_PROBE_QUEUE_RECORDS or write to a faster disk",
+            )
+        )
+    if losses.rotated_away_files:
+        results.append(
+            RULE.finding(
+                "note",
+                f"{losses.rotated_away_records} verify rounds were rotated away with "
+                f"{losses.rotated_away_files} parts; rates are of the newest",
+                [Seen("parts deleted", losses.rotated_away_files, "losses.rotated_away_files")],
+                "raise SGLANG_EAGLE3_PROBE_FILE_MB or SGLANG_EAGLE3_PROBE_FILES to keep more",
+            )
+        )
+    return results
+
+
+RULE = Rule("E3P901", "records were lost", PAGE, per_rank(_check))

@@ -1,0 +1,182 @@
+"""What the rules look at: the newest of every kind of record, per rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sglang_eagle3_probe.analysis.acceptance import Acceptance, accept
+from sglang_eagle3_probe.trace.reader import Problem, ProcessTrace, Trace
+from sglang_eagle3_probe.trace.records import (
+    Arguments,
+    AuxStates,
+    DraftForward,
+    Fault,
+    Header,
+    LayerIds,
+    Losses,
+    Seams,
+    TargetExtend,
+    VocabMap,
+    Weights,
+)
+from sglang_eagle3_probe.trace.rounds import RoundCounts
+
+
+@dataclass
+class RankEvidence:
+    """One process's newest records."""
+
+    label: str
+    """``scheduler tp0``."""
+    files: list[Path]
+    header: Header | None = None
+    seams: Seams | None = None
+    arguments: Arguments | None = None
+    layer_ids: LayerIds | None = None
+    aux: list[AuxStates] = field(default_factory=list)
+    """Newest per shape class."""
+    target_extends: list[TargetExtend] = field(default_factory=list)
+    """Newest per generation and capture mode."""
+    drafts: list[DraftForward] = field(default_factory=list)
+    """Newest per class of draft forward."""
+    vocab_map: VocabMap | None = None
+    weights: Weights | None = None
+    faults: list[Fault] = field(default_factory=list)
+    losses: Losses = field(default_factory=Losses)
+    problems: list[Problem] = field(default_factory=list)
+    ended_in_order: bool = False
+    rounds: RoundCounts = field(default_factory=RoundCounts)
+
+    @property
+    def runs_model(self) -> bool:
+        return self.header is None or self.header.role == "scheduler"
+
+    @property
+    def algorithm(self) -> str:
+        """The speculative algorithm in force, upper case; empty when not recorded."""
+        if self.arguments is None:
+            return ""
+        for book in (self.arguments.in_force, self.arguments.asked):
+            value = book.get("speculative_algorithm")
+            if value:
+                # SGLang keeps an enum in places; its name is the last word.
+                return str(value).rsplit(".", 1)[-1].upper()
+        return ""
+
+    @property
+    def served_output_ids(self) -> list[int] | None:
+        """In concatenation order."""
+        if self.layer_ids is None:
+            return None
+        return [slot.output_id for slot in self.layer_ids.slots]
+
+    @property
+    def fc_in_features(self) -> int | None:
+        for draft in self.drafts:
+            if draft.fc_in_features is not None:
+                return draft.fc_in_features
+        return None
+
+    @property
+    def head_rows(self) -> int | None:
+        """Rows of the draft's lm_head, by map record or by arguments."""
+        if self.vocab_map is not None and self.vocab_map.head_rows is not None:
+            return self.vocab_map.head_rows
+        return self.arguments.draft_vocab_size if self.arguments is not None else None
+
+    @property
+    def target_vocab_size(self) -> int | None:
+        if self.vocab_map is not None and self.vocab_map.target_vocab_size is not None:
+            return self.vocab_map.target_vocab_size
+        return self.arguments.target_vocab_size if self.arguments is not None else None
+
+
+@dataclass
+class Evidence:
+    """All ranks of one server run."""
+
+    path: Path
+    ranks: list[RankEvidence]
+    acceptance: Acceptance
+    rounds: RoundCounts
+    """Of one rank per data-parallel group: tensor-parallel ranks see the same rounds."""
+    rounds_from: list[str]
+    """Labels of those ranks."""
+    older_runs: int = 0
+    """Runs in the same directory that are not looked at."""
+
+    @property
+    def models(self) -> list[RankEvidence]:
+        """Ranks that run the model."""
+        return [rank for rank in self.ranks if rank.runs_model]
+
+
+def collect(trace: Trace) -> Evidence:
+    """Evidence of the newest run in a trace."""
+    runs = trace.runs()
+    newest = runs[-1]
+    ranks = [_of_process(process) for process in newest.processes]
+    chosen = _one_rank_per_group(ranks)
+    rounds = RoundCounts()
+    for rank in chosen:
+        rounds.merge(rank.rounds)
+    return Evidence(
+        path=trace.path,
+        ranks=ranks,
+        acceptance=accept(rounds),
+        rounds=rounds,
+        rounds_from=[rank.label for rank in chosen],
+        older_runs=len(runs) - 1,
+    )
+
+
+def _of_process(process: ProcessTrace) -> RankEvidence:
+    return RankEvidence(
+        label=process.label,
+        files=process.files,
+        header=process.header,
+        seams=process.newest(Seams),
+        arguments=process.newest(Arguments),
+        layer_ids=process.newest(LayerIds),
+        aux=list(
+            {
+                (r.phase, r.forward_mode, r.capture_hidden_mode, r.count, r.in_graph_capture): r
+                for r in process.of(AuxStates)
+            }.values()
+        ),
+        target_extends=list(
+            {
+                (r.worker_generation, r.capture_hidden_mode): r for r in process.of(TargetExtend)
+            }.values()
+        ),
+        drafts=list(
+            {
+                (r.phase, r.model_class, r.width_in, r.fc, r.in_graph_capture): r
+                for r in process.of(DraftForward)
+            }.values()
+        ),
+        vocab_map=process.newest(VocabMap),
+        weights=process.newest(Weights),
+        faults=process.of(Fault),
+        losses=process.losses,
+        problems=process.problems,
+        ended_in_order=process.ended_in_order,
+        rounds=process.rounds,
+    )
+
+
+def _one_rank_per_group(ranks: list[RankEvidence]) -> list[RankEvidence]:
+    best: dict[int, RankEvidence] = {}
+    for rank in ranks:
+        if not rank.rounds.total:
+            continue
+        group = (rank.header.ranks.dp_rank if rank.header else None) or 0
+        before = best.get(group)
+        if before is None or _tp_rank(rank) < _tp_rank(before):
+            best[group] = rank
+    return [best[group] for group in sorted(best)]
+
+
+def _tp_rank(rank: RankEvidence) -> int:
+    return (rank.header.ranks.tp_rank if rank.header else None) or 0

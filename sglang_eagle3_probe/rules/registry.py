@@ -1,0 +1,84 @@
+"""Every rule, in the order they run and are reported."""
+
+from __future__ import annotations
+
+from sglang_eagle3_probe.rules import (
+    e3p101_trained_ids,
+    e3p102_unread_ids,
+    e3p103_order,
+    e3p104_slot_count,
+    e3p105_unit,
+    e3p201_fc_bypassed,
+    e3p202_algorithm,
+    e3p203_no_aux,
+    e3p301_not_taken,
+    e3p302_not_filled,
+    e3p401_no_map,
+    e3p402_map,
+    e3p403_embedding,
+    e3p404_ranks_differ,
+    e3p601_accept_length,
+    e3p602_recurrence,
+    e3p901_losses,
+    e3p902_faults,
+    e3p903_damaged,
+    e3p904_release,
+    e3p905_nothing_seen,
+)
+from sglang_eagle3_probe.rules.base import SEVERITIES, Finding, Result, Rule, Unknown
+from sglang_eagle3_probe.rules.evidence import Evidence
+
+RULES: tuple[Rule, ...] = (
+    e3p202_algorithm.RULE,  # before its consequences: one wrong flag explains them all
+    e3p101_trained_ids.RULE,
+    e3p102_unread_ids.RULE,
+    e3p103_order.RULE,
+    e3p104_slot_count.RULE,
+    e3p105_unit.RULE,
+    e3p201_fc_bypassed.RULE,
+    e3p203_no_aux.RULE,
+    e3p301_not_taken.RULE,
+    e3p302_not_filled.RULE,
+    e3p401_no_map.RULE,
+    e3p402_map.RULE,
+    e3p403_embedding.RULE,
+    e3p404_ranks_differ.RULE,
+    e3p601_accept_length.RULE,
+    e3p602_recurrence.RULE,
+    e3p901_losses.RULE,
+    e3p902_faults.RULE,
+    e3p903_damaged.RULE,
+    e3p904_release.RULE,
+    e3p905_nothing_seen.RULE,
+)
+
+
+def find(code: str) -> Rule | None:
+    """The rule with this code, in any case."""
+    return next((rule for rule in RULES if rule.code == code.upper()), None)
+
+
+def judge(evidence: Evidence) -> list[Result]:
+    """Run every rule. Findings come first, worst first; then what could not be decided.
+
+    A rule that fails itself becomes an unknown result, and the others still run.
+    """
+    results: list[Result] = []
+    for rule in RULES:
+        try:
+            results.extend(rule.check(evidence, tuple(results)))
+        except Exception as error:  # a defect of one rule must not hide the others
+            results.append(
+                rule.unknown(
+                    f"the rule itself failed ({type(error).__name__}: {error})",
+                    "report this to sglang-eagle3-probe, with the trace's wiring records",
+                )
+            )
+    findings = [r for r in results if isinstance(r, Finding)]
+    findings.sort(key=lambda f: SEVERITIES.index(f.severity))
+    return [*findings, *(r for r in results if isinstance(r, Unknown))]
+
+
+def exit_code(results: list[Result]) -> int:
+    """0 clean, 1 errors or warnings. (2, could not run, is the command's to say.)"""
+    return int(any(isinstance(r, Finding) and r.severity != "note" for r in results))
