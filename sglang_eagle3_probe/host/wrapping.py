@@ -7,8 +7,8 @@ process, keeps errors to itself and cannot name a parameter.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import wrapt
@@ -17,8 +17,6 @@ from ..trace.records import SeamState
 from .call import Binder, Call
 from .guard import Site
 from .seams import Seam
-
-logger = logging.getLogger("sglang_eagle3_probe")
 
 Proceed = Callable[[Call], Any]
 
@@ -72,6 +70,7 @@ class Installer:
         """
         self._handlers = handlers
         self._states: dict[Seam, SeamState] = {}
+        self._wrapped: dict[Seam, Wrapped] = {}
 
     def install(self, seams: Iterable[Seam]) -> None:
         """Register an import hook per row. Nothing of SGLang is imported by this."""
@@ -102,7 +101,12 @@ class Installer:
                 )
 
     def states(self) -> list[SeamState]:
-        """What became of every row so far."""
+        """What became of every row, looked at again now: others may have patched after us."""
+        for seam, wrapped in self._wrapped.items():
+            state = self._states[seam]
+            if state.state == "patched" and not wrapped.in_place():
+                state.state = "failed"
+                state.why = "something else replaced the patched function afterwards"
         return list(self._states.values())
 
     def _hook(self, seam: Seam, handlers: Sequence[Handler]) -> Callable[[Any], None]:
@@ -110,45 +114,70 @@ class Installer:
             # An exception here would make the host's own import fail.
             state = self._states[seam]
             try:
-                state.state, state.why = wrap(module, seam, handlers)
+                wrapped = wrap(module, seam, handlers)
             except Exception as error:
-                state.state, state.why = "failed", f"{type(error).__name__}: {error}"
+                state.state, state.why = "failed", _reason(error)
+            else:
+                self._wrapped[seam] = wrapped
+                state.state, state.why = "patched", wrapped.remark
 
         return on_import
 
 
-def wrap(module: Any, seam: Seam, handlers: Sequence[Handler]) -> tuple[Any, str]:
+class SeamError(LookupError):
+    """A seam's target is not what its row says."""
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A target with our wrapper on it. remark: parameters that this release lacks, if any."""
+
+    owner: Any
+    name: str
+    wrapper: Any
+    remark: str
+
+    def in_place(self) -> bool:
+        """Whether calls still come through our wrapper, however many others stand around it."""
+        current = inspect.getattr_static(self.owner, self.name, None)
+        for _ in range(64):
+            if current is self.wrapper:
+                return True
+            current = getattr(current, "__func__", None) or getattr(current, "__wrapped__", None)
+            if current is None:
+                return False
+        return False
+
+
+def wrap(module: Any, seam: Seam, handlers: Sequence[Handler]) -> Wrapped:
     """Wrap one target in an imported module.
 
-    Returns:
-        The seam's state and, where it is not plainly patched, why.
+    Raises:
+        SeamError: the target does not exist, or is of a kind that cannot be wrapped.
     """
-    owner, name = _owner(module, seam.attribute)
-    if owner is None:
-        return "failed", f"{seam.attribute} does not exist in {seam.module}"
-    static = inspect.getattr_static(owner, name)
-    if isinstance(static, property):
-        return "failed", f"{seam.attribute} is a property; wrapping it would break its readers"
-    if isinstance(static, wrapt.FunctionWrapper):
-        return "patched", "already"
-    function = static.__func__ if isinstance(static, staticmethod | classmethod) else static
-    has_self = inspect.isclass(owner) and not isinstance(static, staticmethod)
-    binder = Binder.of(function, has_self=has_self)
-    wrapt.wrap_function_wrapper(module, seam.attribute, _wrapper(binder, handlers))
-    if not isinstance(inspect.getattr_static(owner, name), wrapt.FunctionWrapper):
-        return "failed", "the wrapper did not stay in place"
-    missing = [p for p in seam.parameters if p not in binder.positions]
-    return "patched", f"parameters not in this release: {', '.join(missing)}" if missing else ""
-
-
-def _owner(module: Any, attribute: str) -> tuple[Any, str]:
-    *path, name = attribute.split(".")
+    *path, name = seam.attribute.split(".")
     owner = module
     for part in path:
         owner = getattr(owner, part, None)
-        if owner is None:
-            return None, name
-    return (owner, name) if hasattr(owner, name) else (None, name)
+    if owner is None or not hasattr(owner, name):
+        raise SeamError(f"{seam.attribute} does not exist in {seam.module}")
+    static = inspect.getattr_static(owner, name)
+    if isinstance(static, property | classmethod):
+        raise SeamError(f"{seam.attribute} is a {type(static).__name__}, not a plain function")
+    is_static_method = isinstance(static, staticmethod)
+    function = static.__func__ if is_static_method else static
+    binder = Binder.of(function, has_self=inspect.isclass(owner) and not is_static_method)
+    wrapper = wrapt.FunctionWrapper(function, _wrapper(binder, handlers))
+    # Inside the staticmethod, not around it: SGLang's own HookRegistry takes a staticmethod apart
+    # and would lose a wrapper that stands outside.
+    setattr(owner, name, staticmethod(wrapper) if is_static_method else wrapper)
+    missing = [p for p in seam.parameters if p not in binder.positions]
+    remark = f"parameters not in this release: {', '.join(missing)}" if missing else ""
+    return Wrapped(owner, name, wrapper, remark)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, SeamError) else f"{type(error).__name__}: {error}"
 
 
 def _wrapper(binder: Binder, handlers: Sequence[Handler]) -> Callable[..., Any]:

@@ -36,7 +36,7 @@ Earlier ones raise TypeError on it (the residual is ``None`` before layer 0).
 
 
 class LayerIdsPatch:
-    """Around ``set_eagle3_layers_to_capture``: decides the boundaries before graphs are captured."""
+    """Around ``set_eagle3_layers_to_capture``: decides the boundaries, before graph capture."""
 
     name = "embedding_capture"
 
