@@ -82,6 +82,9 @@ def rig_environment(extra: Mapping[str, str] | None = None, *, tp: int = 1) -> d
         TORCHDYNAMO_DISABLE="1",
         HF_HUB_OFFLINE="1",
         TOKENIZERS_PARALLELISM="false",
+        # More threads only wait for each other: the models are tiny, and on a busy machine
+        # their barriers make a request ten times slower.
+        OMP_NUM_THREADS="1",
     )
     if tp > 1:
         cores = sorted(os.sched_getaffinity(0))

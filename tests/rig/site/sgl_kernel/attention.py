@@ -30,18 +30,22 @@ def _attend(
     """
     batch, queries, heads, width = query.shape
     groups = key.shape[2]
-    grouped = query.float().reshape(batch, queries, groups, heads // groups, width)
-    scores = torch.einsum("bqgrd,bkgd->bgrqk", grouped, key.float()) * sm_scale
+    shared = heads // groups
+    grouped = query.float().view(batch, queries, groups, shared, width).permute(0, 2, 3, 1, 4)
+    flat = grouped.reshape(batch, groups, shared * queries, width)
+    scores = torch.matmul(flat, key.float().permute(0, 2, 3, 1)) * sm_scale
     if logit_cap > 0:
         scores = logit_cap * torch.tanh(scores / logit_cap)
+    scores = scores.view(batch, groups, shared, queries, -1)
     scores = scores.masked_fill(~visible[:, None, None], float("-inf"))
     if sinks is not None:
-        sink = sinks.float().reshape(1, groups, heads // groups, 1, 1)
-        sink = sink.expand(batch, -1, -1, queries, 1)
+        sink = sinks.float().view(1, groups, shared, 1, 1).expand(batch, -1, -1, queries, 1)
         weights = torch.softmax(torch.cat([scores, sink], dim=-1), dim=-1)[..., :-1]
     else:
         weights = torch.softmax(scores, dim=-1)
-    out = torch.einsum("bgrqk,bkgv->bqgrv", weights, value.float())
+    flat = weights.reshape(batch, groups, shared * queries, -1)
+    out = torch.matmul(flat, value.float().transpose(1, 2))
+    out = out.view(batch, groups, shared, queries, -1).permute(0, 3, 1, 2, 4)
     return out.reshape(batch, queries, heads, value.shape[-1])
 
 
@@ -135,37 +139,68 @@ def extend_attention_cpu(
     Call site: ``IntelAMXAttnBackend.forward_extend``.
     """
     _refuse(is_cross_attn, k_scale, v_scale)
-    tree_offset = 0
-    for slot, total, new, start in zip(
-        req_pool_indices.tolist(),
-        seq_lens.tolist(),
-        extend_seq_lens.tolist(),
-        extend_start_loc.tolist(),
-        strict=True,
-    ):
-        if new == 0:
+    prefixes = seq_lens.long() - extend_seq_lens.long()
+    slots = req_pool_indices.long()
+    lengths, starts = extend_seq_lens.tolist(), extend_start_loc.tolist()
+    # Verification extends every request by the same length: one padded batch instead of a loop.
+    if len(set(lengths)) == 1 and starts == list(range(0, lengths[0] * len(lengths), lengths[0])):
+        groups = [(slice(None), slice(0, lengths[0] * len(lengths)), lengths[0])]
+    else:
+        groups = [
+            (slice(i, i + 1), slice(start, start + length), length)
+            for i, (start, length) in enumerate(zip(starts, lengths, strict=True))
+        ]
+    mask_offset = 0
+    for requests, span, length in groups:
+        prefix, slot = prefixes[requests], slots[requests]
+        count = prefix.shape[0]
+        if length == 0:
             continue
-        prefix = total - new
-        span = slice(start, start + new)
-        if k_extend is None or v_extend is None:
-            rows = req_to_token[slot, :total].long()
-            key, value = k_buffer[rows], v_buffer[rows]
-        else:
-            key, value = k_extend[span], v_extend[span]
-            if prefix > 0:
-                rows = req_to_token[slot, :prefix].long()
-                key = torch.cat([k_buffer[rows].to(key.dtype), key])
-                value = torch.cat([v_buffer[rows].to(value.dtype), value])
-
-        distance = torch.arange(prefix, total)[:, None] - torch.arange(total)[None]
-        visible = _within_window(distance, sliding_window)
+        block = None
         if tree_mask is not None:
-            block = tree_mask[tree_offset : tree_offset + new * new].reshape(new, new).bool()
-            tree_offset += new * new
-            visible[:, prefix:] &= block
-        elif is_causal:
-            visible &= distance >= 0
-        out = _attend(
-            q_extend[span][None], key[None], value[None], visible[None], sm_scale, logit_cap, sinks
-        )
-        o_extend[span] = out[0].to(o_extend.dtype)
+            size = count * length * length
+            block = tree_mask[mask_offset : mask_offset + size].view(count, length, length).bool()
+            mask_offset += size
+        longest = int(prefix.max())
+        rows = req_to_token[slot, :longest].long()
+        new_at = prefix[:, None] + torch.arange(length)[None]
+        if k_extend is None or v_extend is None:
+            new_rows = req_to_token[slot[:, None], new_at].long()
+            key, value = k_buffer[new_rows], v_buffer[new_rows]
+        else:
+            key = k_extend[span].reshape(count, length, *k_extend.shape[-2:])
+            value = v_extend[span].reshape(count, length, *v_extend.shape[-2:])
+        if longest > 0:
+            in_prefix = torch.arange(longest)[None] < prefix[:, None]
+            rows = torch.where(in_prefix, rows, 0)
+            key = torch.cat([k_buffer[rows].to(key.dtype), key], dim=1)
+            value = torch.cat([v_buffer[rows].to(value.dtype), value], dim=1)
+        visible = _visible_to_new(prefix, length, sliding_window, is_causal, block)
+        query = q_extend[span].reshape(count, length, *q_extend.shape[-2:])
+        out = _attend(query, key, value, visible, sm_scale, logit_cap, sinks)
+        o_extend[span] = out.reshape(count * length, *o_extend.shape[-2:]).to(o_extend.dtype)
+
+
+def _visible_to_new(
+    prefix: torch.Tensor,
+    length: int,
+    sliding_window: int,
+    is_causal: bool,
+    block: torch.Tensor | None,
+) -> torch.Tensor:
+    """(B, Q, P + Q) bool: what each new token sees of the padded prefix and of the new tokens.
+
+    prefix (B,) counts cached tokens, P is the largest of them; block (B, Q, Q) or None.
+    """
+    longest = int(prefix.max())
+    at = torch.arange(longest)
+    new = torch.arange(length)
+    distance = prefix[:, None, None] + new[None, :, None] - at[None, None]
+    old_part = (at[None, None] < prefix[:, None, None]) & _within_window(distance, sliding_window)
+    distance = new[:, None] - new[None]
+    new_part = _within_window(distance, sliding_window)[None]
+    if block is not None:
+        new_part = new_part & block
+    elif is_causal:
+        new_part = new_part & (distance >= 0)[None]
+    return torch.cat([old_part, new_part.expand(prefix.shape[0], -1, -1)], dim=-1)
