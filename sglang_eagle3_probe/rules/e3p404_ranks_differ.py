@@ -9,15 +9,14 @@ from sglang_eagle3_probe.rules.base import Page, Result, Rule, Seen
 from sglang_eagle3_probe.rules.evidence import Evidence, RankEvidence
 
 PAGE = Page(
-    checks="That every rank holds the same vocabulary map, the same `fc` (neither is sharded) and "
-    "captures the same layers.",
+    checks="That every rank holds the same vocabulary map, the same `fc` (where it is not "
+    "sharded) and captures the same layers.",
     why="Ranks that disagree propose different tokens or feed each other different states. The "
     "usual reason is a node with another copy of the checkpoint, or another environment.",
     evidence="`vocab_map.digest`, `weights.digests.fc` and `layer_ids.slots` of each rank. Sharded "
-    "tensors (embedding, head) differ by design and are not compared.",
+    "tensors (embedding, head, the MLA draft's `fc`) differ by design and are not compared.",
     fix="Give every node the same draft checkpoint and the same variables.",
-    ignore="When an SGLang release shards `fc`; the shapes then differ from the whole and the rule "
-    "compares only equal shapes.",
+    ignore="Never: ranks that disagree cannot serve what was trained.",
 )
 
 
@@ -26,8 +25,11 @@ def _facts(rank: RankEvidence) -> dict[str, Any]:
     if rank.vocab_map is not None and rank.vocab_map.digest:
         facts["vocabulary map"] = rank.vocab_map.digest
     if rank.weights is not None and "fc" in rank.weights.digests:
-        print_ = rank.weights.digests["fc"]
-        facts[f"fc of shape {print_.shape}"] = print_.digest
+        fc = rank.weights.digests["fc"]
+        # The MLA draft splits fc's rows over the ranks; only a whole fc is the same everywhere.
+        whole = {draft.fc_out_features for draft in rank.drafts}
+        if fc.shape and fc.shape[0] in whole:
+            facts["fc"] = fc.digest
     if rank.served_output_ids is not None:
         facts["served output ids"] = str(rank.served_output_ids)
     return facts

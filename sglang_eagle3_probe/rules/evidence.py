@@ -141,7 +141,14 @@ def _of_process(process: ProcessTrace) -> RankEvidence:
         layer_ids=process.newest(LayerIds),
         aux=list(
             {
-                (r.phase, r.forward_mode, r.capture_hidden_mode, r.count, r.in_graph_capture): r
+                (
+                    r.phase,
+                    r.forward_mode,
+                    r.capture_hidden_mode,
+                    r.count,
+                    tuple(r.widths),
+                    r.in_graph_capture,
+                ): r
                 for r in process.of(AuxStates)
             }.values()
         ),

@@ -1,0 +1,13 @@
+"""Trouble that the user can repair."""
+
+from __future__ import annotations
+
+
+class UsageError(Exception):
+    """The command cannot do what was asked. The message says what, and a fix."""
+
+
+NEEDS_RICH = (
+    "this report is printed with rich, which is not installed; --json works without it. "
+    "Fix: pip install 'sglang-eagle3-probe[report]'"
+)

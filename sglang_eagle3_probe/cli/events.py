@@ -1,0 +1,62 @@
+"""One line of words per wiring record, for ``tail``."""
+
+from __future__ import annotations
+
+from sglang_eagle3_probe.report.facts import fc_is_right, map_line, weights_line
+from sglang_eagle3_probe.trace.records import (
+    AnyRecord,
+    Arguments,
+    AuxStates,
+    DraftForward,
+    Fault,
+    Footer,
+    Header,
+    LayerIds,
+    Seams,
+    TargetExtend,
+    VocabMap,
+    Weights,
+)
+
+
+def describe(record: AnyRecord) -> list[str]:
+    """What to print about a record; nothing for those without news."""
+    if isinstance(record, Header):
+        return [f"started: SGLang {record.sglang_version}, probe {record.probe_version}"]
+    if isinstance(record, Seams):
+        patched = sum(s.state == "patched" for s in record.seams)
+        failed = [f"seam {s.name} FAILED: {s.why}" for s in record.seams if s.state == "failed"]
+        return [f"{patched} of {len(record.seams)} seams patched", *failed]
+    if isinstance(record, Arguments):
+        algorithm = record.in_force.get("speculative_algorithm")
+        draft = record.draft_architecture or "no draft"
+        return [f"{record.target_architecture} + {draft}, algorithm {algorithm}"]
+    if isinstance(record, LayerIds):
+        ids = [slot.output_id for slot in record.slots]
+        boundaries = [slot.boundary for slot in record.slots]
+        line = f"captures output ids o {ids} (boundaries h {boundaries})"
+        trained = record.trained_output_ids
+        if trained is not None:
+            line += ", as trained" if trained == ids else f", BUT TRAINED ON {trained}"
+        return [line]
+    if isinstance(record, AuxStates):
+        states = "NONE" if record.count is None else f"{record.count} of widths {record.widths}"
+        return [f"aux states in {record.phase}: {states} ({record.calls} calls)"]
+    if isinstance(record, TargetExtend):
+        return [f"target extend hands on {record.handed_hidden_states_shape}"]
+    if isinstance(record, DraftForward):
+        mark = {True: "right", False: "WRONG", None: "no fc in this draft"}[fc_is_right(record)]
+        return [
+            f"draft {record.phase}: width {record.width_in} in, fc {record.fc} ({mark}; "
+            f"{record.calls} calls)"
+        ]
+    if isinstance(record, VocabMap):
+        return [f"vocabulary map: {map_line(record)}"]
+    if isinstance(record, Weights):
+        return [f"draft weights: {weights_line(record)}"]
+    if isinstance(record, Fault):
+        off = "; switched off" if record.disabled else ""
+        return [f"probe fault in {record.site}: {record.error}{off} (the server is not affected)"]
+    if isinstance(record, Footer):
+        return [f"ended: {record.reason}, {record.records_written} records"]
+    return []

@@ -1,0 +1,35 @@
+"""``explain CODE``: a rule's page."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sglang_eagle3_probe.cli.errors import UsageError
+from sglang_eagle3_probe.rules.pages import RULES_BY_CODE, page
+from sglang_eagle3_probe.rules.registry import find
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    command = commands.add_parser(
+        "explain",
+        help="print what a rule checks, why, and how to fix it",
+        description="Prints a rule's page; without a code, the list of rules.",
+    )
+    command.add_argument("code", nargs="?", metavar="CODE", help="such as E3P101")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a page or the list."""
+    if options.code is None:
+        for listed in RULES_BY_CODE:
+            print(f"{listed.code}  {listed.title}")
+        return 0
+    rule = find(options.code)
+    if rule is None:
+        codes = ", ".join(r.code for r in RULES_BY_CODE)
+        raise UsageError(f"there is no rule {options.code!r}. Fix: use one of {codes}")
+    print(page(rule), end="")
+    return 0

@@ -1,0 +1,85 @@
+"""``report DIR...``: what is wired how, what is wrong, what to change."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sglang_eagle3_probe.cli.errors import NEEDS_RICH, UsageError
+from sglang_eagle3_probe.report import json_out
+from sglang_eagle3_probe.report.verdict import Report, build
+from sglang_eagle3_probe.trace.reader import read
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    command = commands.add_parser(
+        "report",
+        help="judge a trace: verdict, findings with fixes, wiring, acceptance",
+        description="Judges the newest server run in a trace directory. Several directories are "
+        "compared. Exit code 1 when there are errors or warnings.",
+    )
+    command.add_argument(
+        "traces", nargs="+", type=Path, metavar="DIR", help="trace directory or a single trace file"
+    )
+    command.add_argument(
+        "--json", action="store_true", help="JSON instead of text; a list for several directories"
+    )
+    command.add_argument(
+        "--width", type=_width, default=None, help="columns (default: the terminal's, else 100)"
+    )
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the report or the comparison."""
+    reports = [(name, build(read(path))) for name, path in _named(options.traces)]
+    if options.json:
+        texts = [json_out.as_text(report) for _, report in reports]
+        print(texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]")
+    else:
+        _print(reports, options.width)
+    return max(report.exit_code for _, report in reports)
+
+
+def _print(reports: list[tuple[str, Report]], width: int | None) -> None:
+    try:
+        from sglang_eagle3_probe.report import comparison, terminal
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "rich":
+            raise
+        raise UsageError(NEEDS_RICH) from None
+    console = make_console(width)
+    if len(reports) == 1:
+        terminal.show(reports[0][1], console)
+    else:
+        comparison.show(reports, console)
+
+
+def make_console(width: int | None) -> Console:
+    """Colour and width as the terminal allows; 100 columns and no colour into a pipe."""
+    from rich.console import Console
+
+    if width is None and not sys.stdout.isatty():
+        width = 100
+    return Console(width=width, highlight=False, soft_wrap=False)
+
+
+def _named(paths: list[Path]) -> list[tuple[str, Path]]:
+    """The last part of each path as its name; the whole path where that is not unique."""
+    names = [path.resolve().name for path in paths]
+    return [
+        (name if names.count(name) == 1 else str(path), path)
+        for name, path in zip(names, paths, strict=True)
+    ]
+
+
+def _width(text: str) -> int:
+    if not text.isdecimal() or int(text) < 40:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of columns of at least 40")
+    return int(text)

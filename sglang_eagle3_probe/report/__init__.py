@@ -1,0 +1,1 @@
+"""Reports made of evidence and results. Only this folder and cli/ print."""

@@ -1,0 +1,139 @@
+"""Facts of one rank put into words; shared by the terminal report and the comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang_eagle3_probe.rules.evidence import RankEvidence
+from sglang_eagle3_probe.trace.records import DraftForward, LayerIds, VocabMap, Weights
+
+UNITS = {"output_id": "output ids", "boundary": "boundaries", "default": "SGLang's default"}
+
+
+def layer_name(boundary: int) -> str:
+    """What a boundary h is, in words."""
+    return "embedding output" if boundary == 0 else f"output of layer {boundary - 1}"
+
+
+def how_read(ids: LayerIds) -> str:
+    """Where the list came from, how it was read and why."""
+    why = f" ({ids.unit_why})" if ids.unit_why else ""
+    if ids.configured is None:
+        return f"no list configured; SGLang's default boundaries{why}"
+    place = {"eagle_config": "the draft's config", "variable": "the variable"}.get(
+        ids.configured_at, ids.configured_at
+    )
+    return f"{ids.configured} from {place}, read as {UNITS[ids.unit]}{why}"
+
+
+def stock(ids: LayerIds) -> str:
+    """What SGLang without the probe would have captured."""
+    if ids.stock_error:
+        got = f" (boundaries {ids.stock_boundaries})" if ids.stock_boundaries else ""
+        return f"would fail{got}: {ids.stock_error}"
+    if ids.stock_boundaries is None:
+        return "not known"
+    served = [slot.boundary for slot in ids.slots]
+    same = " (the same)" if served == ids.stock_boundaries else ""
+    return f"would capture boundaries {ids.stock_boundaries}{same}"
+
+
+def fc_is_right(draft: DraftForward) -> bool | None:
+    """``fc`` belongs to both extends and not to decode. ``None``: the draft has no ``fc``."""
+    if draft.fc == "absent":
+        return None
+    return (draft.fc == "bypassed") == (draft.phase == "decode")
+
+
+def fc_line(rank: RankEvidence) -> str:
+    """All phases in one line, for the comparison."""
+    if not rank.drafts:
+        return "no draft forward recorded"
+    seen = dict.fromkeys(
+        f"{d.fc} in {d.phase}{'' if fc_is_right(d) is not False else ' (WRONG)'}"
+        for d in rank.drafts
+    )
+    return ", ".join(seen)
+
+
+def map_line(found: VocabMap | None) -> str:
+    """The vocabulary map, in one line."""
+    if found is None:
+        return "not recorded"
+    if not found.present and not found.in_force:
+        return "none: the draft proposes target ids directly"
+    parts = [f"{found.size} draft ids onto {found.target_vocab_size} target ids"]
+    parts.append("in force" if found.in_force else "NOT in force")
+    for value, good, bad in (
+        (found.strictly_increasing, "increasing", "NOT increasing"),
+        (found.equals_d2t_plus_arange, "equals d2t + arange", "NOT d2t + arange"),
+        (found.agrees_with_t2d, "agrees with t2d", "DISAGREES with t2d"),
+    ):
+        if value is not None:
+            parts.append(good if value else bad)
+    if found.head_rows is not None and found.head_rows != found.size:
+        parts.append(f"head has {found.head_rows} rows")
+    if found.digest:
+        parts.append(f"digest {found.digest[:12]}")
+    return ", ".join(parts)
+
+
+def weights_line(weights: Weights | None) -> str:
+    """The draft checkpoint's fate, in one line."""
+    if weights is None:
+        return "not recorded"
+    parts = [f"{weights.loaded_names} tensors read"]
+    parts.append(f"{len(weights.not_taken) or 'none'} left over")
+    parts.append(f"{len(weights.not_filled) or 'no'} parameters unfilled")
+    parts.append(f"embedding: {weights.embed_source}, head: {weights.head_source}")
+    return ", ".join(parts)
+
+
+def arguments_in_short(rank: RankEvidence) -> str:
+    """``EAGLE3, steps 3, topk 1, draft tokens 4; attention: fa3``."""
+    if rank.arguments is None:
+        return "arguments not recorded"
+    force = rank.arguments.in_force
+    parts = [rank.algorithm or "no speculation"]
+    for name, label in (
+        ("speculative_num_steps", "steps"),
+        ("speculative_eagle_topk", "topk"),
+        ("speculative_num_draft_tokens", "draft tokens"),
+        ("attention_backend", "attention"),
+        ("speculative_draft_attention_backend", "draft attention"),
+    ):
+        if force.get(name) is not None:
+            parts.append(f"{label} {force[name]}")
+    return ", ".join(parts)
+
+
+def arguments_that_differ(rank: RankEvidence) -> list[tuple[str, Any, Any]]:
+    """(name, asked, in force) where SGLang runs something else than was asked."""
+    if rank.arguments is None:
+        return []
+    force = rank.arguments.in_force
+    return [
+        (name, asked, force[name])
+        for name, asked in rank.arguments.asked.items()
+        if name in force and not _same(asked, force[name])
+    ]
+
+
+def _same(asked: Any, in_force: Any) -> bool:
+    # The command line gives text; SGLang holds numbers and enums.
+    return str(asked).lower() in {str(in_force).lower(), str(in_force).rsplit(".", 1)[-1].lower()}
+
+
+def wiring_groups(ranks: list[RankEvidence]) -> list[list[RankEvidence]]:
+    """Ranks with the same wiring, together."""
+    groups: dict[Any, list[RankEvidence]] = {}
+    for rank in ranks:
+        ids = rank.layer_ids
+        key = (
+            str([(s.boundary, s.origin) for s in ids.slots]) if ids else "",
+            str(sorted({(d.phase, d.fc, d.width_in) for d in rank.drafts})),
+            rank.vocab_map.digest if rank.vocab_map else "",
+            weights_line(rank.weights),
+        )
+        groups.setdefault(key, []).append(rank)
+    return list(groups.values())
