@@ -1,0 +1,52 @@
+"""What the contract demands of the seam table as a whole."""
+
+from __future__ import annotations
+
+from sglang_eagle3_probe.host.seams import MAIN_SEAMS, SCHEDULER_SEAMS, Seam
+from sglang_eagle3_probe.host.versions import Releases
+
+ALL_SEAMS: tuple[Seam, ...] = (*MAIN_SEAMS, *SCHEDULER_SEAMS)
+
+NEEDED: tuple[str, ...] = (
+    "command_line",
+    "scheduler_start",
+    "layer_ids",
+    "layer_ids_delegation",
+    "target_logits",
+    "target_extend_v1",
+    "draft_extend_v1",
+    "target_extend_v2",
+    "draft_forward",
+    "draft_weights",
+    "draft_built",
+    "verify_result",
+)
+"""Seams that handlers are bound to; each must have a row in every release of its range."""
+
+PARTIAL: dict[str, Releases] = {
+    "command_line": Releases("0.5.11"),
+    "layer_ids_delegation": Releases("0.5.10"),
+    "target_extend_v1": Releases("0.5.9", "0.5.12.post1"),
+    "draft_extend_v1": Releases("0.5.9", "0.5.12.post1"),
+}
+"""Seams that rightly do not exist in every release."""
+
+SEVERAL_TARGETS: frozenset[str] = frozenset(
+    {"layer_ids", "draft_forward", "draft_weights", "draft_built"}
+)
+"""Seams with a target per model or worker class; every other one has a single target a release."""
+
+DELIBERATE: dict[str, str] = {
+    "command_line": "before 0.5.11 SGLang has no plugin system; the probe's own launcher parses",
+}
+"""Seams whose range is narrower than the code would allow, and why."""
+
+
+def expected_releases(name: str) -> Releases:
+    """Where a seam of this name must have a row."""
+    return PARTIAL.get(name, Releases())
+
+
+def row_id(seam: Seam) -> str:
+    """How a row is named in test ids: short, and unique within a release."""
+    return f"{seam.name}-{seam.module.rpartition('.')[2]}.{seam.attribute}"
