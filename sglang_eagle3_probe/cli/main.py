@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; every foreseeable trouble is one message on stderr and exit code 2."""
     options = parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a sign gets a "?"
+            stream.reconfigure(errors="replace")
     try:
         code: int = options.run(options)
         sys.stdout.flush()

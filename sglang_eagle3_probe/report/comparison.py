@@ -45,8 +45,7 @@ def _rows(name: str, report: Report) -> list[RenderableType]:
     slots: RenderableType = Text("no layer ids recorded", style="dim")
     fc: RenderableType = Text("no draft forward recorded", style="dim")
     if rank is not None and rank.layer_ids is not None:
-        slots = slot_table(rank, wide=True)
-        slots.columns = [c for c in slots.columns if c.header not in {"width", "id from"}]
+        slots = slot_table(rank, "compact")
     if rank is not None and rank.drafts:
         fc = fc_table(rank)
         fc.columns = fc.columns[:4]

@@ -12,7 +12,7 @@ UNITS = {"output_id": "output ids", "boundary": "boundaries", "default": "SGLang
 
 def layer_name(boundary: int) -> str:
     """What a boundary h is, in words."""
-    return "embedding output" if boundary == 0 else f"output of layer {boundary - 1}"
+    return "embedding" if boundary == 0 else f"layer {boundary - 1} out"
 
 
 def how_read(ids: LayerIds) -> str:

@@ -23,10 +23,11 @@ STYLES: dict[str, str] = {
     "note": "cyan",
     "wrong": "bold white on red",
     "doubtful": "bold black on yellow",
+    "undecided": "bold white on blue",
     "clean": "bold white on green",
 }
 WIDE = 100
-WORDS = {"wrong": " WRONG ", "doubtful": " DOUBTFUL ", "clean": " OK "}
+WORDS = {"wrong": " WRONG ", "doubtful": " DOUBTFUL ", "undecided": " UNDECIDED ", "clean": " OK "}
 
 
 def render(report: Report, *, wide: bool = False) -> RenderableType:
@@ -153,7 +154,7 @@ def _wiring(group: list[RankEvidence], wide: bool) -> list[RenderableType]:
     if ids is None:
         parts.append(Text("No layer ids were recorded.", style="dim"))
     else:
-        parts.append(slot_table(rank, wide=wide))
+        parts.append(slot_table(rank, "wide" if wide else "narrow"))
         lines += [("list", facts.how_read(ids)), ("stock SGLang", facts.stock(ids))]
         if ids.patches_applied:
             lines.append(("patched by probe", ", ".join(ids.patches_applied)))

@@ -10,7 +10,8 @@ from sglang_eagle3_probe.rules.evidence import Evidence, collect
 from sglang_eagle3_probe.rules.registry import exit_code, judge
 from sglang_eagle3_probe.trace.reader import Trace
 
-Level = Literal["wrong", "doubtful", "clean"]
+Level = Literal["wrong", "doubtful", "undecided", "clean"]
+"""Errors; warnings; nothing wrong but something that no rule could decide; nothing at all."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class Report:
         severities = {f.severity for f in self.findings}
         if "error" in severities:
             return "wrong"
-        return "doubtful" if "warning" in severities else "clean"
+        if "warning" in severities:
+            return "doubtful"
+        return "undecided" if self.unknown else "clean"
 
 
 def build(trace: Trace) -> Report:
@@ -69,9 +72,12 @@ def sentence(report: Report) -> str:
         return f"{subject}; {length}{more}."
     if any(u.code == "E3P101" for u in report.unknown):
         return (
-            f"Nothing wrong was found in the wiring, but what the draft was trained on is not "
+            "Nothing wrong was found in the wiring, but what the draft was trained on is not "
             f"known; {length}."
         )
+    if report.unknown:
+        codes = ", ".join(sorted({u.code for u in report.unknown}))
+        return f"Nothing wrong was found, but {codes} could not be decided; {length}."
     return f"Nothing wrong was found: the draft is served what it was trained on; {length}."
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rich.table import Table
 from rich.text import Text
 
@@ -13,11 +15,12 @@ def table() -> Table:
     return Table(box=None, pad_edge=False, header_style="dim")
 
 
-def slot_table(rank: RankEvidence, *, wide: bool) -> Table:
-    """One row per block of ``fc``'s columns, in concatenation order.
+Form = Literal["narrow", "wide", "compact"]
+"""narrow: fits 80 columns; wide: needs 100; compact: one of two reports in 120."""
 
-    wide: say in words what each boundary is.
-    """
+
+def slot_table(rank: RankEvidence, form: Form) -> Table:
+    """One row per block of ``fc``'s columns, in concatenation order."""
     ids = rank.layer_ids
     assert ids is not None
     trained = ids.trained_output_ids
@@ -26,10 +29,12 @@ def slot_table(rank: RankEvidence, *, wide: bool) -> Table:
         result.add_column(name, justify="right" if right else "left", no_wrap=True)
     if trained is not None:
         result.add_column("trained o", no_wrap=True)
-    result.add_column("width", justify="right", no_wrap=True)
-    if wide:
+    if form != "compact":
+        result.add_column("width", justify="right", no_wrap=True)
+    if form != "narrow":
         result.add_column("what it is", no_wrap=True)
-    result.add_column("id from", overflow="fold")
+    if form != "compact":
+        result.add_column("id from", overflow="fold")
     widths = next((a.widths for a in rank.aux if len(a.widths) == len(ids.slots)), [])
     rows = max(len(ids.slots), len(trained or []))
     for i in range(rows):
@@ -38,10 +43,12 @@ def slot_table(rank: RankEvidence, *, wide: bool) -> Table:
         cells += [str(slot.boundary), str(slot.output_id)] if slot else ["-", "-"]
         if trained is not None:
             cells.append(_trained(trained, i, slot.output_id if slot else None))
-        cells.append(str(widths[i]) if slot and i < len(widths) else "-")
-        if wide:
+        if form != "compact":
+            cells.append(str(widths[i]) if slot and i < len(widths) else "-")
+        if form != "narrow":
             cells.append(layer_name(slot.boundary) if slot else "not served")
-        cells.append(slot.origin if slot else "not served")
+        if form != "compact":
+            cells.append(slot.origin if slot else "not served")
         result.add_row(*cells)
     return result
 

@@ -51,8 +51,8 @@ def _check(evidence: Evidence, earlier: Sequence[Result]) -> list[Result]:
     first = seen.unconditional[0].share or 0.0
     if causes:
         message = (
-            f"accept length {length:.2f}: as {', '.join(causes)} would have it; the first draft "
-            f"token is right in {first:.0%} of the rounds"
+            f"accept length {length:.2f}, as is to be expected with {', '.join(causes)}; the first "
+            f"draft token is right in {first:.0%} of the rounds"
         )
         fix = f"repair {', '.join(causes)} first, then measure again"
     else:
