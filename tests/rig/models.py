@@ -1,7 +1,8 @@
 """Tiny models with random weights, to try the rig without trained fixtures.
 
-The drafts guess at random, so nothing is ever accepted by skill; what these models show is that
-tokens stay the same with and without a draft.
+Their drafts know nothing, so only a lucky guess is accepted. To give luck a chance, target and
+draft predict nothing but a handful of tokens, the alphabet: with four of them every fourth guess
+is right, and verification has rejected, partly accepted and fully accepted drafts to deal with.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, L
 
 VOCAB_SIZE = 2048
 CONTEXT_LENGTH = 2048
+EOS_TOKEN = 1
+ALPHABET = (5, 600, 1203, 1999)
 
 
 def write_deepseek_v3(directory: Path, seed: int = 0) -> Path:
@@ -44,7 +47,7 @@ def write_deepseek_v3(directory: Path, seed: int = 0) -> Path:
         initializer_range=0.08,
         tie_word_embeddings=False,
         bos_token_id=0,
-        eos_token_id=1,
+        eos_token_id=EOS_TOKEN,
         rope_scaling={
             "type": "yarn",
             "rope_type": "yarn",
@@ -73,7 +76,7 @@ def write_llama(directory: Path, seed: int = 0) -> Path:
         initializer_range=0.08,
         tie_word_embeddings=False,
         bos_token_id=0,
-        eos_token_id=1,
+        eos_token_id=EOS_TOKEN,
     )
     return _write_target(LlamaForCausalLM, config, directory, seed, {})
 
@@ -110,7 +113,7 @@ def write_eagle3_draft(
         "tie_word_embeddings": False,
         "attention_bias": False,
         "bos_token_id": 0,
-        "eos_token_id": 1,
+        "eos_token_id": EOS_TOKEN,
         "torch_dtype": "float32",
     }
     aux_count = 3
@@ -128,9 +131,12 @@ def write_eagle3_draft(
         return torch.randn(rows, columns, generator=generator) * 0.05
 
     # Draft id i stands for target id i + d2t[i]; t2d marks the target ids that have a draft id.
-    kept = torch.randperm(vocab, generator=generator)[:draft_vocab].sort().values
+    kept = torch.randperm(vocab, generator=generator)
+    kept = torch.cat([torch.tensor(ALPHABET), kept[~torch.isin(kept, torch.tensor(ALPHABET))]])
+    kept = kept[:draft_vocab].sort().values
     t2d = torch.zeros(vocab, dtype=torch.bool)
     t2d[kept] = True
+    letters = torch.searchsorted(kept, torch.tensor(ALPHABET))
     tensors = {
         "midlayer.self_attn.q_proj.weight": weight(hidden, 2 * hidden),
         "midlayer.self_attn.k_proj.weight": weight(hidden, 2 * hidden),
@@ -144,7 +150,7 @@ def write_eagle3_draft(
         "midlayer.post_attention_layernorm.weight": torch.ones(hidden),
         "fc.weight": weight(hidden, aux_count * hidden),
         "norm.weight": torch.ones(hidden),
-        "lm_head.weight": weight(draft_vocab, hidden),
+        "lm_head.weight": _alphabet_head(draft_vocab, hidden, letters, generator),
         "d2t": kept - torch.arange(draft_vocab),
         "t2d": t2d,
     }
@@ -159,8 +165,24 @@ def _write_target(
 ) -> Path:
     torch.manual_seed(seed)
     model = model_class(config).to(torch.float32)
+    generator = torch.Generator().manual_seed(seed + 1)
+    head = _alphabet_head(config.vocab_size, config.hidden_size, torch.tensor(ALPHABET), generator)
+    model.lm_head.weight.data.copy_(head)
     model.save_pretrained(directory)
     if more_config:
         path = directory / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | more_config, indent=2))
     return directory
+
+
+def _alphabet_head(
+    rows: int, hidden: int, letters: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    """Output head in which only ``letters`` can win: half of them the negatives of the others.
+
+    All other tokens have logit 0, and of two opposite logits one is positive.
+    """
+    directions = torch.randn(len(letters) // 2, hidden, generator=generator) * 0.5
+    head = torch.zeros(rows, hidden)
+    head[letters] = torch.cat([directions, -directions])
+    return head

@@ -104,6 +104,7 @@ class RigServer:
     ``draft`` turns speculative decoding on. ``extra_args`` reach SGLang unchanged and come last,
     so they win over the rig's own. ``entry`` chooses ``python -m sglang.launch_server`` or
     ``sglang serve``. ``progress`` gets a line every two seconds while the server starts.
+    ``stop_grace`` is how long leaving the context waits for SGLang's own shutdown.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class RigServer:
         entry: Literal["launch_server", "serve"] = "launch_server",
         startup_timeout: float = 300.0,
         request_timeout: float = 300.0,
+        stop_grace: float = 0.0,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self.model = Path(model)
@@ -140,6 +142,7 @@ class RigServer:
         self.entry = entry
         self.startup_timeout = startup_timeout
         self.request_timeout = request_timeout
+        self.stop_grace = stop_grace
         self.startup_seconds = 0.0
         self.port = 0
         self._progress = progress
@@ -336,11 +339,14 @@ class RigServer:
             return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
         return ""
 
-    def stop(self, grace: float = 5.0) -> None:
-        """Asks the server to end, then kills what is left of its process group."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
+    def stop(self, grace: float | None = None) -> None:
+        """Ends the server: SIGTERM, ``grace`` seconds, then SIGKILL for the whole process group.
+
+        Without grace it is SIGKILL at once. SGLang takes 5 to 6 s to notice a SIGTERM, and its
+        own shutdown kills the schedulers with SIGKILL too.
+        """
+        grace = self.stop_grace if grace is None else grace
+        if self._process is not None and self._process.poll() is None and grace > 0:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -388,11 +394,15 @@ def _free_port() -> int:
 
 
 def _wait_for_group(group: int, timeout: float = 10.0) -> None:
-    """Waits until no live process of the group is left."""
+    """Waits until no live process of the group is left (zombies hold nothing any more)."""
     deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except (ProcessLookupError, PermissionError):
-            return
+    while time.monotonic() < deadline and _group_is_alive(group):
         time.sleep(0.02)
+
+
+def _group_is_alive(group: int) -> bool:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
