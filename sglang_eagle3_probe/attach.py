@@ -37,6 +37,7 @@ def attach_scheduler(settings: Settings) -> Session:
     start = SchedulerStartTap(session, installer)
     extend = TargetExtendTap(session)
     built = DraftBuiltTap(session)
+    acceptance = AcceptanceTap(session)
     handlers.update(
         {
             # Seams last on return, so that the report comes after the arguments in the log.
@@ -51,7 +52,8 @@ def attach_scheduler(settings: Settings) -> Session:
             "draft_forward": [DraftForwardTap(session).tap],
             "draft_weights": [DraftLoadTap(session)],
             "draft_built": [built.vocab_map, built.weights],
-            "verify_result": [AcceptanceTap(session).tap],
+            "verify_result": [acceptance.tap],
+            "verify_result_v1": [acceptance.v1],
         }
     )
     release = installed_release()

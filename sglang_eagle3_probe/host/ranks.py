@@ -14,8 +14,8 @@ def current_ranks(start: dict[str, Any]) -> Ranks:
     """Ranks and sizes of this scheduler process.
 
     Args:
-        start: arguments of ``Scheduler.__init__`` by name; up to 0.5.15 they hold the ranks.
-            From 0.5.16 ``runtime_context.get_parallel()`` does, set before the scheduler is made.
+        start: arguments of ``Scheduler.__init__`` by name; up to 0.5.20 they hold the ranks.
+            Later, ``runtime_context.get_parallel()`` does, set before the scheduler is made.
     """
     server_args = start.get("server_args")
     values: dict[str, int | None] = {}

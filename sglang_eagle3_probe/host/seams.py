@@ -41,7 +41,7 @@ class Seam:
 
 
 _LAYER_IDS_WHY = (
-    "the list of aux layer ids arrives here before any graph is captured; "
+    "the list of aux layer ids arrives here (before any graph is captured, from 0.5.11 on); "
     "-1 and the order of the list are honoured here"
 )
 
@@ -176,6 +176,14 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         parameters=(),
         releases=Releases(),
         why="V2 worker: map, embedding and head are settled when this returns",
+    ),
+    Seam(
+        name="verify_result_v1",
+        module=_V1,
+        attribute="EAGLEWorker.forward_batch_generation",
+        parameters=("batch",),
+        releases=Releases("0.5.9", "0.5.12.post1"),
+        why="V1 worker: its result carries the correct drafts per request as a list",
     ),
     Seam(
         name="verify_result",

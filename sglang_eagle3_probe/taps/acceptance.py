@@ -1,7 +1,8 @@
 """Every verify round, per request, read where SGLang has just put it on the CPU.
 
-No copy and no synchronisation of ours: the hooked function begins with ``accept_lens.tolist()``
+V2 (default from 0.5.11, the only one from 0.5.13). No copy and no synchronisation of ours: the hooked function begins with ``accept_lens.tolist()``
 on a CPU tensor (``_resolve_spec_v2_tokens``, 0.5.13 and later; earlier names in the seam table).
+V1 synchronises by itself, and its result carries the numbers as a list.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ from ..host.call import Call
 from ..host.session import Session
 from ..host.wrapping import Tap
 from ..trace.records import VerifyRound
+from .tensors import mode_is
+
+V1_CORRECT_DRAFTS = (
+    "num_correct_drafts_per_req_cpu",
+    "num_accepted_drafts_per_req_cpu",
+    "accept_length_per_req_cpu",
+)
+"""0.5.12, 0.5.11 and up to 0.5.10, in that order: the last name means something else later."""
 
 _REMEMBERED_RIDS = 4096
 
@@ -23,7 +32,9 @@ class AcceptanceTap:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._digests: dict[str, str] = {}
-        self.tap = Tap(session.guard.site("acceptance"), after=self._after)
+        site = session.guard.site("acceptance")
+        self.tap = Tap(site, after=self._after)
+        self.v1 = Tap(site, before=self._before_v1, after=self._after_v1)
 
     def _after(self, call: Call, _result: Any) -> None:
         result, batch = call.get("result"), call.get("batch")
@@ -44,16 +55,39 @@ class AcceptanceTap:
         )
         for request, accept_len in zip(requests, accept_lens.tolist(), strict=False):
             rid = self._digest(str(request.rid))
-            # The overlap schedule computes a row for requests that ended meanwhile; SGLang counts
-            # those nowhere, and neither do we.
+            # The overlap schedule computes a row for requests that ended meanwhile. SGLang counts
+            # those nowhere from 0.5.12 on (it did before), and neither do we.
             if request.is_retracted or request.finished():
                 record.not_counted.append(rid)
                 continue
             record.rids.append(rid)
             record.rounds.append(int(request.spec_verify_ct) - 1)
-            record.context_lens.append(len(request.origin_input_ids) + len(request.output_ids))
+            record.context_lens.append(_context_len(request))
             record.correct_drafts.append(int(accept_len) - bonus)
         self._session.emit(record)
+
+    def _before_v1(self, call: Call) -> None:
+        """V1 appends the tokens to the requests itself, so their lengths are read beforehand."""
+        batch = call.get("batch")
+        if mode_is(getattr(batch, "forward_mode", None), "is_decode"):
+            call.scratch = [(r, _context_len(r)) for r in getattr(batch, "reqs", None) or ()]
+
+    def _after_v1(self, call: Call, result: Any) -> None:
+        correct = _v1_correct_drafts(result)
+        if not call.scratch or correct is None or len(correct) != len(call.scratch):
+            return
+        tokens = int(getattr(call.instance, "speculative_num_draft_tokens", 1))
+        self._session.emit(
+            VerifyRound(
+                steps=int(getattr(call.instance, "speculative_num_steps", tokens - 1)),
+                topk=int(getattr(call.instance, "topk", 1)),
+                proposed_drafts=tokens - 1,
+                rids=[self._digest(str(request.rid)) for request, _ in call.scratch],
+                rounds=[int(request.spec_verify_ct) - 1 for request, _ in call.scratch],
+                context_lens=[context_len for _, context_len in call.scratch],
+                correct_drafts=[int(count) for count in correct],
+            )
+        )
 
     def _digest(self, rid: str) -> str:
         found = self._digests.get(rid)
@@ -63,6 +97,19 @@ class AcceptanceTap:
             found = hashlib.blake2b(rid.encode(), digest_size=6).hexdigest()
             self._digests[rid] = found
         return found
+
+
+def _context_len(request: Any) -> int:
+    return len(request.origin_input_ids) + len(request.output_ids)
+
+
+def _v1_correct_drafts(result: Any) -> list[int] | None:
+    """Correct drafts per request of a V1 result, bonus excluded; ``None`` after a prefill."""
+    for name in V1_CORRECT_DRAFTS:
+        value = getattr(result, name, None)
+        if value is not None:
+            return list(value)
+    return None
 
 
 def _tokens_per_request(call: Call, result: Any) -> int:

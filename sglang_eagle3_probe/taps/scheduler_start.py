@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -140,13 +141,14 @@ class SchedulerStartTap:
 def launch_command(server_args: Any) -> Sequence[str]:
     """The words of the command line that started the server; empty for ``sglang.Engine``.
 
-    ``ServerArgs._launch_command`` where the release keeps it (0.5.23), else the parent's command
-    line as the kernel has it.
+    ``ServerArgs._launch_command`` where the release keeps it (a text, 0.5.20 and later; it has the
+    arguments of a --config file too), else the parent's command line as the kernel has it.
     """
     kept = getattr(server_args, "_launch_command", None)
-    if isinstance(kept, list | tuple):
-        return [str(word) for word in kept]
-    import os
+    if isinstance(kept, str):
+        # Joined by single blanks upstream, so a value with a blank in it comes apart; none of the
+        # arguments looked for here has such values.
+        return kept.split()
 
     try:
         text = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode(errors="replace")

@@ -63,7 +63,8 @@ class TargetExtendTap:
         tally, record = self._milestones.count((generation, capture_mode, width), rows)
         if not record:
             return
-        extend_lens = getattr(batch, "extend_lens", None)
+        # ModelWorkerBatch (V2 up to 0.5.12.post1) names it extend_seq_lens.
+        extend_lens = getattr(batch, "extend_lens", getattr(batch, "extend_seq_lens", None))
         requests = getattr(batch, "reqs", None)
         self._session.emit(
             TargetExtend(

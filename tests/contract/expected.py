@@ -20,6 +20,7 @@ NEEDED: tuple[str, ...] = (
     "draft_weights",
     "draft_built",
     "verify_result",
+    "verify_result_v1",
 )
 """Seams that handlers are bound to; each must have a row in every release of its range."""
 
@@ -28,6 +29,7 @@ PARTIAL: dict[str, Releases] = {
     "layer_ids_delegation": Releases("0.5.10"),
     "target_extend_v1": Releases("0.5.9", "0.5.12.post1"),
     "draft_extend_v1": Releases("0.5.9", "0.5.12.post1"),
+    "verify_result_v1": Releases("0.5.9", "0.5.12.post1"),
 }
 """Seams that rightly do not exist in every release."""
 

@@ -32,8 +32,8 @@ _LEGEND = """\
 
 _NOTE = """\
 Up to 0.5.12.post1 SGLang has two EAGLE workers. Up to 0.5.10.post1 V1 is its default, later V2.
-V1 never passes `verify_result`: its acceptance is on the CPU in what `EAGLEWorker` returns (see
-the facts), and the probe does not read it there. Up to 0.5.10.post1 CUDA graphs are captured with
+V1 never passes `verify_result`: its acceptance is on the CPU in what `EAGLEWorker` returns, and
+`verify_result_v1` reads it there. Up to 0.5.10.post1 CUDA graphs are captured with
 the default layer ids, and the configured ids reach eager forwards only.
 """
 
