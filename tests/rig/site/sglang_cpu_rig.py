@@ -18,6 +18,7 @@ def install() -> None:
     """Registers the post-import hooks."""
     wrapt.register_post_import_hook(_keep_amx_attention, "sglang.srt.arg_groups.overrides")
     wrapt.register_post_import_hook(_allow_deterministic, "sglang.srt.arg_groups.choices")
+    wrapt.register_post_import_hook(_keep_torch_kernels, "sglang.srt.batch_invariant_ops")
     if os.environ.get(VERIFY_VARIABLE, "sample") == "sample":
         wrapt.register_post_import_hook(_verify_by_sampling, "sglang.srt.speculative.eagle_utils")
 
@@ -45,12 +46,17 @@ def _keep_amx_attention(overrides: ModuleType) -> None:
 
 
 def _allow_deterministic(choices: ModuleType) -> None:
-    """Seeded sampling needs ``--enable-deterministic-inference``, which lists GPU back ends only.
-
-    The rig's attention treats every request by itself, so the promise holds here too.
-    """
+    """Seeded sampling needs ``--enable-deterministic-inference``, which lists GPU back ends only."""
     choices.add_deterministic_attention_backend_choices(["intel_amx"])
     choices.add_radix_supported_deterministic_attention_backend_choices(["intel_amx"])
+
+
+def _keep_torch_kernels(batch_invariant_ops: ModuleType) -> None:
+    """Deterministic inference replaces matrix products by Triton kernels, which need a GPU.
+
+    Torch's own may round differently for another batch size; in float32 that is around 1e-6.
+    """
+    batch_invariant_ops.enable_batch_invariant_mode = lambda *_, **__: None
 
 
 def _verify_by_sampling(eagle_utils: ModuleType) -> None:
