@@ -57,7 +57,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def prompts() -> list[list[int]]:
     from fixtures.prompts import held_out_prompts
 
-    return held_out_prompts()[:PROMPTS]
+    return [list(prompt.token_ids) for prompt in held_out_prompts(PROMPTS)]
 
 
 @pytest.fixture(scope="session")
