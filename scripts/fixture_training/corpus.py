@@ -22,8 +22,10 @@ HELD_OUT_SHARE = 20
 """One file in this many is held out."""
 
 _LEFT_OUT = frozenset(
-    "site-packages dist-packages test tests idle_test encodings pydoc_data lib2to3 turtledemo "
-    "__phello__ __pycache__".split()
+    {
+        *("site-packages", "dist-packages", "__pycache__", "__phello__"),
+        *("test", "tests", "idle_test", "encodings", "pydoc_data", "lib2to3", "turtledemo"),
+    }
 )
 _LEFT_OUT_NAMES = ("_sysconfigdata", "sitecustomize", "usercustomize")
 

@@ -43,7 +43,7 @@ class Muon:
         for parameter in parameters:
             by_shape[parameter.shape].append(parameter)
         self._groups = list(by_shape.values())
-        self._buffers = [torch.zeros(len(g), *g[0].shape) for g in self._groups]
+        self._buffers = [torch.zeros(len(g), *g[0].shape, device=g[0].device) for g in self._groups]
 
     @torch.no_grad()
     def step(self, scale: float) -> None:

@@ -73,8 +73,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + NORM_EPS)
-        return x * scale * self.weight
+        return F.rms_norm(x, self.weight.shape, self.weight, NORM_EPS)
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -83,30 +82,45 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
     return layer
 
 
-@dataclass
 class KeyValueCache:
-    """Keys (batch, heads, length, dim) and values of one layer, grown by generation."""
+    """Keys and values of one layer, (batch, heads, capacity, dim), filled from the left."""
 
-    keys: Tensor | None = None
-    values: Tensor | None = None
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.length = capacity, 0
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if self.keys is not None and self.values is not None:
-            keys = torch.cat((self.keys, keys), dim=2)
-            values = torch.cat((self.values, values), dim=2)
-        self.keys, self.values = keys, values
-        return keys, values
+        """Add (batch, heads, new, dim) and return everything stored so far."""
+        if self._keys is None or self._values is None:
+            batch, heads = keys.shape[:2]
+            self._keys = keys.new_empty(batch, heads, self.capacity, keys.shape[-1])
+            self._values = values.new_empty(batch, heads, self.capacity, values.shape[-1])
+        end = self.length + keys.shape[2]
+        self._keys[:, :, self.length : end] = keys
+        self._values[:, :, self.length : end] = values
+        self.length = end
+        return self._keys[:, :, :end], self._values[:, :, :end]
+
+    def truncate(self, length: int) -> None:
+        self.length = length
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal attention; (batch, heads, length, dim) in, (batch, length, heads * dim) out."""
+    """Causal attention; (batch, heads, length, dim) in, (batch, length, heads * dim) out.
+
+    Narrow values are padded to the keys' width, since torch's fused kernel wants equal widths.
+    """
+    value_dim = values.shape[-1]
+    values = F.pad(values, (0, query.shape[-1] - value_dim))
     if query.shape[2] == keys.shape[2]:
         out = F.scaled_dot_product_attention(query, keys, values, is_causal=True)
     else:
         length, total = query.shape[2], keys.shape[2]
-        mask = torch.ones(length, total, dtype=torch.bool).tril(total - length)
+        mask = torch.ones(length, total, dtype=torch.bool, device=query.device)
+        mask = mask.tril(total - length)
         out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
-    return out.transpose(1, 2).flatten(2)
+    return out[..., :value_dim].transpose(1, 2).flatten(2)
 
 
 class LatentAttention(nn.Module):
@@ -251,5 +265,5 @@ class Target(nn.Module):
         """Logits (batch, length, vocab) of token ids (batch, length)."""
         return self.logits_of(self.boundaries(ids)[-1])
 
-    def new_caches(self) -> list[KeyValueCache]:
-        return [KeyValueCache() for _ in range(self.shape.num_layers)]
+    def new_caches(self, capacity: int) -> list[KeyValueCache]:
+        return [KeyValueCache(capacity) for _ in range(self.shape.num_layers)]
