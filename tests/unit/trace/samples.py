@@ -41,7 +41,7 @@ def header(**changes: Any) -> Header:
         "level": "wiring",
         "patches": ["embedding_capture", "capture_order"],
         "settings": {},
-        "wall_s": 1_800_000_000.0,
+        "wall_s": 1_700_000_000.0,
     }
     return Header(**{**values, **changes})
 
@@ -262,6 +262,6 @@ def write(
         lines.append(end)
     for seq, record in enumerate(lines[1:]):
         record.seq = seq
-        record.wall_s = 1_800_000_000.0 + seq * 0.02
+        record.wall_s = 1_700_000_000.0 + seq * 0.02
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return path

@@ -1,0 +1,149 @@
+"""What the printed and the JSON report say, and that they fit the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from unit.trace import samples
+from unit.trace.samples import replace
+
+from sglang_eagle3_probe.report import comparison, json_out, terminal
+from sglang_eagle3_probe.report.verdict import Report, build, sentence
+from sglang_eagle3_probe.trace.reader import read
+from sglang_eagle3_probe.trace.records import Record
+
+
+def report(directory: Path, records: list[Record]) -> Report:
+    samples.write(directory, records)
+    return build(read(directory))
+
+
+def printed(made: Report, width: int) -> str:
+    out = io.StringIO()
+    terminal.show(made, Console(file=out, width=width))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_owners_case_reads_at_a_glance(tmp_path: Path, width: int) -> None:
+    text = printed(report(tmp_path, samples.owners_case()), width)
+    flat = " ".join(text.split())
+    assert text.startswith(" WRONG  The draft was trained on [-1, 2, 5] (embedding first)")
+    assert "served without it" in flat
+    assert "SGLANG_EAGLE3_PROBE_LAYER_IDS=-1,2,5" in text
+    assert text.index("E3P101") < text.index("boundary h") < text.index("Acceptance")
+    assert "output id o" in text
+    assert text.count("DIFFERS") == 3
+    assert "stock SGLang  would capture boundaries [3, 6, 9]" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert "\u2026" not in text  # nothing was cut off
+
+
+def test_clean_report(tmp_path: Path) -> None:
+    text = printed(report(tmp_path, samples.clean()), 100)
+    assert text.startswith(" OK  Nothing wrong was found")
+    assert "Findings" not in text
+    assert "would fail" in text
+    assert "speculative_num_draft_tokens  8      4" in text
+    assert "not in this release  v1_worker" in text
+
+
+def test_undecided_report(tmp_path: Path) -> None:
+    ids = samples.layer_ids([-1, 2, 5], trained_output_ids=None)
+    made = report(tmp_path, replace(samples.clean(), ids))
+    assert made.level == "undecided"
+    assert made.exit_code == 0
+    text = printed(made, 80)
+    assert text.startswith(" UNDECIDED ")
+    assert "To decide: " in text
+    assert "trained o  " not in text
+
+
+def test_report_of_next_to_nothing(tmp_path: Path) -> None:
+    made = report(tmp_path, [samples.seams()])
+    text = printed(made, 80)
+    assert made.level == "doubtful"
+    assert "No layer ids were recorded" in text
+    assert "No verify round was recorded" in text
+
+
+def test_report_without_a_model_process(tmp_path: Path) -> None:
+    samples.write(tmp_path, [samples.seams()], head=samples.header(role="main"))
+    assert "no process that runs the model" in printed(build(read(tmp_path)), 80)
+
+
+def test_square_brackets_are_not_markup(tmp_path: Path) -> None:
+    ids = samples.layer_ids([-1, 2, 5], unit_why="[bold]not markup[/bold] [/]")
+    assert "[bold]not markup[/bold] [/]" in printed(
+        report(tmp_path, replace(samples.clean(), ids)), 120
+    )
+
+
+def test_plain_terminal_gets_plain_bars(tmp_path: Path) -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    terminal.show(report(tmp_path, samples.owners_case()), Console(file=out, width=80))
+    out.flush()
+    assert b"#######....." in raw.getvalue()
+
+
+def test_json_is_stable_and_complete(tmp_path: Path) -> None:
+    made = report(tmp_path, samples.owners_case())
+    text = json_out.as_text(made)
+    assert text == json_out.as_text(build(read(tmp_path)))
+    value = json.loads(text)
+    assert value["schema"] == "sglang-eagle3-probe-report/1"
+    assert value["verdict"] == "wrong"
+    assert value["exit_code"] == 1
+    assert value["sentence"] == sentence(made)
+    assert value["findings"][0]["code"] == "E3P101"
+    assert value["findings"][0]["evidence"][0] == {
+        "what": "trained output ids",
+        "value": [-1, 2, 5],
+        "where": "trainer_accuracy.json",
+    }
+    seen = value["acceptance"]
+    assert seen["accept_length_interval"][0] < seen["accept_length"] < 2
+    assert [r["position"] for r in seen["unconditional"]] == [0, 1, 2]
+    (rank,) = value["ranks"]
+    assert rank["layer_ids"]["slots"][0]["output_id"] == 2
+    assert rank["files"] == ["probe-scheduler-tp0-pid4242-part0.jsonl"]
+
+
+def compared(directory: Path, width: int) -> str:
+    reports = [
+        ("stock", report(directory / "stock", samples.owners_case())),
+        ("probe", report(directory / "probe", samples.clean())),
+    ]
+    out = io.StringIO()
+    comparison.show(reports, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_side_by_side_at_120_and_stacked_at_80(tmp_path: Path) -> None:
+    wide = compared(tmp_path, 120)
+    first = wide.splitlines()[0]
+    assert "== stock ==" in first
+    assert "== probe ==" in first
+    assert any("WRONG" in line and "OK" in line for line in wide.splitlines())
+    assert max(map(len, wide.splitlines())) <= 120
+    narrow = compared(tmp_path / "again", 80)
+    assert "== probe ==" not in narrow.splitlines()[0]
+    assert narrow.index("== stock ==") < narrow.index("== probe ==")
+    for text in (wide, narrow):
+        assert "\u2026" not in text
+        assert "accept length 1." in text
+        assert "accept length 2." in text
+
+
+def test_side_by_side_takes_traces(tmp_path: Path) -> None:
+    samples.write(tmp_path, samples.clean())
+    out = io.StringIO()
+    traces = [("a", read(tmp_path)), ("b", read(tmp_path)), ("c", read(tmp_path))]
+    comparison.side_by_side(traces, Console(file=out, width=200))
+    assert "== c ==" in out.getvalue().splitlines()[0]
