@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import textwrap
 from typing import Any
 
 from sglang_eagle3_probe.cli.errors import UsageError
@@ -31,5 +33,14 @@ def run(options: argparse.Namespace) -> int:
     if rule is None:
         codes = ", ".join(r.code for r in RULES_BY_CODE)
         raise UsageError(f"there is no rule {options.code!r}. Fix: use one of {codes}")
-    print(page(rule), end="")
+    print(_wrapped(page(rule)))
     return 0
+
+
+def _wrapped(text: str) -> str:
+    """Paragraphs at the terminal's width, at most 100 columns."""
+    width = min(100, shutil.get_terminal_size().columns)
+    return "\n\n".join(
+        textwrap.fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
+        for paragraph in text.strip().split("\n\n")
+    )

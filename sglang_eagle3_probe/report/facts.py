@@ -56,6 +56,17 @@ def fc_line(rank: RankEvidence) -> str:
     return ", ".join(seen)
 
 
+def handed_line(rank: RankEvidence) -> str:
+    """Shapes of the prefill's hidden states, as the target gave them and as the draft got them."""
+    if not rank.target_extends:
+        return ""
+    last = rank.target_extends[-1]
+    return (
+        f"{last.handed_hidden_states_shape} of the target's {last.hidden_states_shape} in prefill "
+        f"({last.worker_generation} worker, mode {last.capture_hidden_mode})"
+    )
+
+
 def map_line(found: VocabMap | None) -> str:
     """The vocabulary map, in one line."""
     if found is None:

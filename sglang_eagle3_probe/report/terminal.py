@@ -164,10 +164,12 @@ def _wiring(group: list[RankEvidence], wide: bool) -> list[RenderableType]:
         parts += [Text(), aux_table(rank)]
     if rank.drafts:
         parts += [Text(), fc_table(rank)]
+    handed = facts.handed_line(rank)
     parts += [
         Text(),
         pairs(
             [
+                *([("handed to draft", handed)] if handed else []),
                 ("vocabulary map", facts.map_line(rank.vocab_map)),
                 ("draft weights", facts.weights_line(rank.weights)),
             ]
@@ -238,5 +240,5 @@ def _seams(rank: RankEvidence) -> list[tuple[str, str]]:
             if s.state == state
         ]
         if names:
-            rows.append((f"  {label}", ", ".join(names)))
+            rows.append((f"  {label}", ", ".join(dict.fromkeys(names))))
     return rows

@@ -23,14 +23,19 @@ FILE_NAME = re.compile(r"^(?P<stem>probe-.+-pid\d+(?:r\d+)?)-part(?P<part>\d+)\.
 """``probe-<role>[-tp0][-dp0][-pp0]-pid<pid>[r<run>]-part<n>.jsonl``"""
 
 
+def rank_words(ranks: Ranks) -> list[str]:
+    """``["tp0", "dp1"]``: tp always, dp and pp only where there are several; none if unknown."""
+    known = (
+        ("tp", ranks.tp_rank, None),
+        ("dp", ranks.dp_rank, ranks.dp_size),
+        ("pp", ranks.pp_rank, ranks.pp_size),
+    )
+    return [f"{name}{rank}" for name, rank, size in known if rank is not None and size != 1]
+
+
 def stem(role: str, ranks: Ranks, pid: int) -> str:
-    """File name without the part; ranks SGLang did not name are left out."""
-    known = [
-        f"{name}{rank}"
-        for name, rank in (("tp", ranks.tp_rank), ("dp", ranks.dp_rank), ("pp", ranks.pp_rank))
-        if rank is not None
-    ]
-    return "-".join(["probe", role, *known, f"pid{pid}"])
+    """File name without the part."""
+    return "-".join(["probe", role, *rank_words(ranks), f"pid{pid}"])
 
 
 def make_directory(path: Path) -> None:

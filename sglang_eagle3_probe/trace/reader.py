@@ -11,7 +11,7 @@ from typing import TypeVar, get_args
 
 import msgspec
 
-from sglang_eagle3_probe.trace.parts import FILE_NAME
+from sglang_eagle3_probe.trace.parts import FILE_NAME, rank_words
 from sglang_eagle3_probe.trace.records import (
     FORMAT_VERSION,
     AnyRecord,
@@ -83,12 +83,10 @@ class ProcessTrace:
 
     @property
     def label(self) -> str:
-        """``scheduler tp0 dp1``: role and the ranks SGLang named."""
+        """``scheduler tp0 dp1``: role and ranks."""
         if self.header is None:
             return self.name
-        ranks = self.header.ranks
-        known = [f"{n}{v}" for n in RANKS if (v := getattr(ranks, f"{n}_rank")) is not None]
-        return " ".join([self.header.role, *known])
+        return " ".join([self.header.role, *rank_words(self.header.ranks)])
 
     def verify_rounds(self) -> Iterator[VerifyRound]:
         """The rounds one by one, read again from the files."""

@@ -91,6 +91,7 @@ class Recorder:
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._writer: Writer | None = None
+        self._start_again_s = 0.0
 
     # -- the scheduler's thread ---------------------------------------------------------------
 
@@ -171,8 +172,10 @@ class Recorder:
         if not self._start_lock.acquire(blocking=False):
             return  # another thread is doing it
         try:
-            if self._thread is not None:
+            if self._thread is not None or time.monotonic() < self._start_again_s:
                 return
+            # Where no thread can be started, trying at every record would cost the scheduler.
+            self._start_again_s = time.monotonic() + 10.0
             self._writer = Writer(
                 self._directory,
                 self._role,

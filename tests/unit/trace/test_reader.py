@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import resource
 from pathlib import Path
 
@@ -112,9 +112,13 @@ def test_missing_header_and_missing_first_part(tmp_path: Path) -> None:
     assert kinds(tmp_path) == [("no_first_part", 1)]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_unreadable_file(tmp_path: Path) -> None:
-    samples.write(tmp_path, samples.clean(2)).chmod(0)
+def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples.write(tmp_path, samples.clean(2))
+
+    def refuse(*_: object, **__: object) -> None:  # not chmod: root reads everything
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(TraceError, match="as the user that ran the server"):
         read(tmp_path)
 

@@ -457,3 +457,30 @@ def test_ranks_in_the_name_are_those_known(tmp_path: Path) -> None:
     assert recorder.path.name == f"probe-main-dp3-pid{os.getpid()}-part0.jsonl"
     assert only(tmp_path).label == "main dp3"
     assert only(tmp_path).of(Progress) == []
+
+
+def test_single_data_and_pipeline_ranks_are_left_out_of_the_name(tmp_path: Path) -> None:
+    ranks = Ranks(tp_rank=1, tp_size=2, dp_rank=0, dp_size=1, pp_rank=0, pp_size=1)
+    recorder = Recorder(tmp_path, "scheduler", lambda: samples.header(ranks=ranks))
+    recorder.emit(samples.seams())
+    recorder.close("test")
+    assert recorder.path is not None
+    assert recorder.path.name == f"probe-scheduler-tp1-pid{os.getpid()}-part0.jsonl"
+    assert only(tmp_path).label == "scheduler tp1"
+
+
+def test_no_thread_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def refuse(self: threading.Thread) -> None:
+        tries.append(self)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        recorder = make(tmp_path)
+        for _ in range(100):
+            recorder.emit(samples.seams())
+    assert len(tries) == 1
+    assert recorder.losses().faults == {"recorder.emit": 1}
+    recorder.close("test")
