@@ -107,11 +107,9 @@ def demonstrate(place: Path) -> int:
     say("Its config was edited on the way, and it is served three layer outputs:")
     say(f'  "eagle_aux_hidden_state_layer_ids": {MISWIRED_IDS}')
     miswired = serve("mis-wired", target, wrong, place / "1-miswired", prompts)
-    say(
-        "\nNothing crashed, the text is right, and few drafts are accepted. Now with the list it was"
-    )
-    say('trained on, "eagle_aux_hidden_state_layer_ids": [-1, 2, 5]; stock SGLang dies of the -1,')
-    say("with the probe it means the embedding:")
+    say("\nNothing crashed, the text is right, and few drafts are accepted. Now the list that it")
+    say('was trained on, "eagle_aux_hidden_state_layer_ids": [-1, 2, 5]. Stock SGLang dies of the')
+    say("-1; with the probe it means the embedding:")
     wired = serve("right", target, right, place / "2-right", prompts)
 
     say(f"\n$ sglang-eagle3-probe report {shown(miswired.traces)} {shown(wired.traces)}\n")

@@ -1,8 +1,9 @@
 """Every verify round, per request, read where SGLang has just put it on the CPU.
 
-V2 (default from 0.5.11, the only one from 0.5.13). No copy and no synchronisation of ours: the hooked function begins with ``accept_lens.tolist()``
-on a CPU tensor (``_resolve_spec_v2_tokens``, 0.5.13 and later; earlier names in the seam table).
-V1 synchronises by itself, and its result carries the numbers as a list.
+V2 (default from 0.5.11, the only one from 0.5.13): no copy and no synchronisation of ours. The
+hooked function begins with ``accept_lens.tolist()`` on a CPU tensor (``_resolve_spec_v2_tokens``,
+0.5.13 and later; earlier names in the seam table). V1 synchronises by itself, and its result
+carries the numbers as a list.
 """
 
 from __future__ import annotations
