@@ -46,7 +46,7 @@ def _keep_amx_attention(overrides: ModuleType) -> None:
 
 
 def _allow_deterministic(choices: ModuleType) -> None:
-    """Seeded sampling needs ``--enable-deterministic-inference``, which lists GPU back ends only."""
+    """Sampling seeds need ``--enable-deterministic-inference``, which lists GPU back ends only."""
     choices.add_deterministic_attention_backend_choices(["intel_amx"])
     choices.add_radix_supported_deterministic_attention_backend_choices(["intel_amx"])
 
