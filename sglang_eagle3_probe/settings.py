@@ -207,7 +207,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "trained_layer_ids": (
         "such as -1,2,30",
         "What the draft was trained on, as output ids in training order, if you know. The report "
-        "compares it with what is served. Without it the probe looks for `aux_output_ids` in "
+        "compares it with what is served. Without it the probe looks for `trained_on_output_ids` in "
         "`trainer_accuracy.json` beside the draft's weights.",
     ),
     "full_vocab_map": ("1 or 0", "Write the whole hot_token_id map, not only its digest."),

@@ -51,8 +51,8 @@ class DraftFiles:
 
     @property
     def trained_output_ids(self) -> list[int] | None:
-        """``aux_output_ids`` from the trainer's notes: output ids in training order."""
-        ids = _id_list(self.trainer, "aux_output_ids")
+        """``trained_on_output_ids`` from the trainer's notes: output ids in training order."""
+        ids = _id_list(self.trainer, "trained_on_output_ids")
         return list(ids) if ids is not None else None
 
 
