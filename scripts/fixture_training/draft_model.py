@@ -105,10 +105,12 @@ class Draft(nn.Module):
         """Target id of every draft id, (draft_vocab,)."""
         return self.d2t + torch.arange(len(self.d2t), device=self.d2t.device)
 
-    def start_from(self, target: Target, target_ids: Tensor) -> None:
-        """Set the vocabulary map; take the head's rows and the final norm from the target.
+    def start_from(self, target: Target, target_ids: Tensor, sample: Tensor) -> None:
+        """Set the vocabulary map; take the head's rows and the final norm from the target; scale
+        ``fc`` so that all captured states start with equal weight, however small they are.
 
-        ``target_ids`` is (draft_vocab,), sorted ascending.
+        ``target_ids`` is (draft_vocab,), sorted ascending; ``sample`` is token ids
+        (batch, length) on which the scale of the states is measured.
         """
         self.d2t.copy_(target_ids - torch.arange(len(target_ids), device=target_ids.device))
         self.t2d.zero_()
@@ -116,6 +118,10 @@ class Draft(nn.Module):
         with torch.no_grad():
             self.lm_head.weight.copy_(target.lm_head.weight[target_ids])
             self.norm.weight.copy_(target.model.norm.weight)
+            states = target.boundaries(sample)
+            blocks = self.fc.weight.chunk(len(self.shape.boundaries), dim=1)
+            for block, boundary in zip(blocks, self.shape.boundaries, strict=True):
+                block /= states[boundary].square().mean().sqrt()
 
     def combine(self, captured: list[Tensor]) -> Tensor:
         """``fc`` of the captured states, each (batch, rows, hidden), in the draft's order."""

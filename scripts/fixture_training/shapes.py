@@ -66,7 +66,7 @@ LLAMA_DRAFT = DraftShape(
 )
 
 DEEPSEEK_RECIPE = TargetRecipe(steps=800, matrix_lr=0.008)
-LLAMA_RECIPE = TargetRecipe(steps=600, matrix_lr=0.006, seed=21)
+LLAMA_RECIPE = TargetRecipe(steps=600, matrix_lr=0.01, seed=21)
 TARGETS = {"deepseek": (DEEPSEEK, DEEPSEEK_RECIPE), "llama": (LLAMA, LLAMA_RECIPE)}
 
 

@@ -73,6 +73,7 @@ class Stages:
     def run(self) -> None:
         # futex waits instead of spinning, for the sake of everything else on the machine
         os.environ.setdefault("GOMP_SPINCOUNT", "0")
+        use_one_thread()
         corpus = read_corpus(self.stdlib)
         print(f"{len(corpus.train)} files to train on, {len(corpus.held_out)} held out")
         tokenizer = train_tokenizer(corpus.train, VOCAB_SIZE)

@@ -80,7 +80,8 @@ def train_draft(
     """Train on ``sequences`` (count, length); weights come back rounded to bfloat16."""
     torch.manual_seed(recipe.seed)
     draft = Draft(shape).to(sequences.device)
-    draft.start_from(target, choose_draft_vocabulary(target, sequences, shape.draft_vocab_size))
+    vocabulary = choose_draft_vocabulary(target, sequences, shape.draft_vocab_size)
+    draft.start_from(target, vocabulary, sequences[:16])
     optimizer = Optimizer(
         draft,
         matrix_lr=recipe.matrix_lr,

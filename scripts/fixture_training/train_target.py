@@ -22,10 +22,11 @@ class TargetRecipe:
     steps: int
     sequences: int = 12
     length: int = 256
-    matrix_lr: float = 0.008
-    embedding_lr: float = 0.06
+    matrix_lr: float = 0.01
+    embedding_lr: float = 0.002
     head_lr: float = 0.008
     norm_lr: float = 0.01
+    embedding_std: float = 0.02
     seed: int = 20
     processes: int = 2
 
@@ -72,7 +73,9 @@ def _train(
     device: str = "cpu",
 ) -> None:
     torch.manual_seed(recipe.seed)
-    model = Target(shape).to(device)
+    model = Target(shape)
+    torch.nn.init.normal_(model.model.embed_tokens.weight, std=recipe.embedding_std)
+    model = model.to(device)
     if rank == 0:
         print(f"[{shape.kind}] {sum(p.numel() for p in model.parameters())} parameters")
     optimizer = Optimizer(
