@@ -90,6 +90,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=96)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     target, draft = load_pair(arguments.draft)
     prompts = json.loads((ROOT / "tests/fixtures/prompts.json").read_text())["prompts"]
     ids = torch.tensor([prompt["token_ids"] for prompt in prompts])
