@@ -25,6 +25,7 @@ from sglang_eagle3_probe.trace.records import (
     Losses,
     Progress,
     Record,
+    SlotStats,
     VerifyRound,
 )
 from sglang_eagle3_probe.trace.writer import LossBook, Writer, record_type
@@ -108,7 +109,7 @@ class Recorder:
             if self._closing or (
                 waiting >= self._limit
                 and (
-                    isinstance(record, (VerifyRound, Progress))
+                    isinstance(record, (VerifyRound, SlotStats, Progress))
                     or waiting >= self._limit + WIRING_RESERVE
                 )
             ):

@@ -277,6 +277,74 @@ class VerifyRound(Record, tag="verify_round", kw_only=True):
     """rid digests of rows computed after their request had ended (overlap); in no list above."""
 
 
+class SlotWindow(msgspec.Struct, kw_only=True):
+    """One slot of a tapped tensor over the rows of one window.
+
+    mean, rms and absmax are per row, over its finite columns; here are the mean, least and greatest
+    of the rows.
+    """
+
+    rms_mean: float
+    rms_min: float
+    rms_max: float
+    mean: float
+    absmax: float
+    nonfinite: int
+    """NaN and infinite values, all rows together."""
+    equals_embedding: float | None = None
+    """Share of rows that equal, bit for bit, an embedding output of the same window; 1.0 proves
+    that this slot is boundary 0. ``None`` where no embedding was tapped."""
+
+
+class SlotStats(Record, tag="slot_stats", kw_only=True):
+    """Values of one tapped tensor over the forwards since the last window (level ``stats``).
+
+    site: ``aux_prefill``, ``aux_verify`` (what the target hands out), ``extend_prefill_in``,
+    ``extend_verify_in`` (what reaches the draft), ``..._fc`` and ``..._hidden`` (``fc`` output and
+    draft hidden state), ``decode0_in``, ``decode0_hidden``, ... (draft decode steps),
+    ``target_embedding``. A *tick* is one forward of the site in this process, counted on the
+    device: equal ticks of different ranks are the same forward.
+    """
+
+    site: str
+    tapped: Literal["replay", "eager", "mixed"]
+    """Whether the forwards of this window were CUDA graph replays: the tap is in the graph then."""
+    first_tick: int
+    last_tick: int
+    lost_ticks: int
+    """Overwritten before they were drained."""
+    rows: int
+    padded_rows_dropped: int
+    joined: bool
+    """Ticks were matched to verify rounds; otherwise padded rows of graphs are still in."""
+    slots: list[SlotWindow]
+    boundaries: list[int] = []
+    """Boundary of each slot, for the aux sites."""
+    same_slots: list[list[int]] = []
+    """Pairs of slots that were equal, bit for bit, in every row."""
+    found_in_target: float | None = None
+    """For ``extend_..._in``: share of rows that equal, bit for bit, a row that the target handed
+    out in the same window. Below 1.0 the draft reads something else (stale or truncated buffers).
+    """
+    tick_digests: dict[str, str] = {}
+    """tick -> digest over its rows, for the newest ticks: to compare ranks and runs."""
+    sample_tick: int | None = None
+    sample_rids: list[str] = []
+    """Request digests of the newest tick's rows, in order, where joined."""
+    full_rows: list[list[float]] | None = None
+    """With SGLANG_EAGLE3_PROBE_STATS_ROWS: [tick, row, slot, mean, rms, absmax, nonfinite] each."""
+
+
+class StatsCoverage(Record, tag="stats_coverage", kw_only=True):
+    """Which forward kinds the statistics see, and what they could not tap."""
+
+    tapped: dict[str, Literal["replay", "eager", "mixed"]]
+    skipped: dict[str, dict[str, int]]
+    """site -> reason -> how often a tensor could not be tapped."""
+    refused_drains: dict[str, int]
+    ring_bytes: int
+
+
 class Fault(Record, tag="fault", kw_only=True):
     """The probe's own code raised; the host went on."""
 
@@ -331,6 +399,8 @@ AnyRecord = (
     | VocabMap
     | Weights
     | VerifyRound
+    | SlotStats
+    | StatsCoverage
     | Fault
     | Progress
     | Footer

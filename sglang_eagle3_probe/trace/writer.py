@@ -22,13 +22,14 @@ from sglang_eagle3_probe.trace.records import (
     Progress,
     Ranks,
     Record,
+    SlotStats,
     VerifyRound,
 )
 
 logger = logging.getLogger("sglang_eagle3_probe")
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
-BULK = (VerifyRound, Progress, Footer)
+BULK = (VerifyRound, SlotStats, Progress, Footer)
 """What may rotate away. Everything else is wiring and stays in part 0."""
 
 FIRST_BACK_OFF_S, LAST_BACK_OFF_S = 1.0, 30.0
