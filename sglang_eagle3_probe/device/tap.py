@@ -1,8 +1,8 @@
 """Record a tensor: the kernel for CUDA tensors, its twin for the rest.
 
-Called inside the host's forward passes, also while they are captured into a CUDA graph: nothing
-here allocates on the device, waits for it, or branches on data. What cannot be recorded is left
-alone and counted in ``ring.skipped``.
+Called inside the host's forward passes, on the thread that launches them, also while they are
+captured into a CUDA graph: nothing here allocates on the device, waits for it, or branches on data.
+What cannot be recorded is left alone and counted in ``ring.skipped``.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ def compare(dtype, width, slots, rows, max_rows, first_tick, launches):
 def cases():
     """(dtype, width, slots, rows, max_rows, first tick, launches)."""
     dtypes = [torch.bfloat16, torch.float16, torch.float32]
-    for dtype, width in itertools.product(dtypes, [64, 192, 1000]):
-        for slots in (1, 2, 3, 4):
-            yield dtype, width, slots, 3, 4, 0, 3
+    pieces = [(64, 1), (192, 3), (1000, 2), (192, 4)]
+    for dtype, (width, slots) in itertools.product(dtypes, pieces):
+        yield dtype, width, slots, 3, 4, 0, 3
     for dtype in dtypes:
         yield dtype, 7168, 3, 2, 2, 0, 2
         yield dtype, 8193, 1, 1, 2, 0, 2  # two blocks, the second with one value

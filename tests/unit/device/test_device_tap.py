@@ -74,3 +74,54 @@ assert ours in ([], ["sglang_eagle3_probe"]), ours
 assert "sglang_eagle3_probe.device.kernels" not in new
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+class Kernels:
+    """Stands in for the module with the kernel."""
+
+    def __init__(self):
+        self.launched = set()
+
+    def specialisation(self, tensor, width, row_stride):
+        return (tensor.dtype, width, row_stride % 16 == 0)
+
+    def is_ready(self, key):
+        return key in self.launched
+
+    def launch(self, ring, place, tensor):
+        width = tensor.shape[1] // place.layout.slots
+        self.launched.add(self.specialisation(tensor, width, tensor.stride(0)))
+
+
+class OnDevice:
+    """A CPU tensor that says it is a CUDA tensor."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    is_cuda = True
+
+    def __getattr__(self, name):
+        return getattr(self._tensor, name)
+
+
+def test_nothing_is_compiled_during_a_capture(ring, monkeypatch):
+    stand_in = Kernels()
+    capturing = True
+    monkeypatch.setattr(tap, "kernels", lambda: stand_in)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    tensor = OnDevice(torch.ones(2, 48))
+    assert not tap.record(ring, 0, tensor)
+    assert ring.skipped == {("aux", tap.NOT_COMPILED): 1}
+    capturing = False
+    assert tap.record(ring, 0, tensor)  # an eager warm-up run
+    capturing = True
+    assert tap.record(ring, 0, tensor)
+    assert not tap.record(ring, 0, OnDevice(torch.ones(2, 96)))  # another width
+    assert ring.skipped == {("aux", tap.NOT_COMPILED): 2}
+
+
+def test_a_gpu_without_triton_is_counted(ring, monkeypatch):
+    monkeypatch.setattr(tap, "kernels", lambda: None)
+    assert not tap.record(ring, 0, OnDevice(torch.ones(2, 6)))
+    assert ring.skipped == {("aux", tap.NO_TRITON): 1}

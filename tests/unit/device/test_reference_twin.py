@@ -14,6 +14,11 @@ DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 WORD = 0xFFFFFFFF
 
 
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
 def bits_of(values):
     if values.dtype == torch.float32:
         return [int(v) & WORD for v in values.view(torch.int32)]

@@ -197,3 +197,15 @@ def test_a_snapshot_is_plain_numpy_for_another_thread():
     assert type(snapshot.words) is np.ndarray
     assert snapshot.words.flags.owndata
     assert snapshot.sites == ring.sites
+
+
+def test_a_drain_keeps_still_during_a_capture(monkeypatch):
+    ring, drain = make()
+    record(ring, range(1))
+    assert drain.start()
+    monkeypatch.setattr(drain, "_capturing", lambda: True)
+    assert not drain.start()
+    assert drain.poll() is None
+    assert drain.refused == {"busy": 0, "capturing": 1}
+    monkeypatch.undo()
+    assert drain.poll().ticks[0] == 1
