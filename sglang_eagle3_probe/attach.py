@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Sequence
 
 from .host.command_line import CommandLineHandler
 from .host.seams import MAIN_SEAMS, SCHEDULER_SEAMS, Seam, seams_for
@@ -32,7 +31,7 @@ def attach_scheduler(settings: Settings) -> Session:
     from .taps.target_extend import TargetExtendTap
 
     session = Session(settings)
-    handlers: dict[str, Sequence[Handler]] = {}
+    handlers: dict[str, list[Handler]] = {}
     installer = Installer(handlers)
     start = SchedulerStartTap(session, installer)
     extend = TargetExtendTap(session)
@@ -56,9 +55,31 @@ def attach_scheduler(settings: Settings) -> Session:
             "verify_result_v1": [acceptance.v1],
         }
     )
+    if settings.level != "wiring":
+        _add_stats(session, handlers)
     release = installed_release()
     rows: list[Seam] = seams_for(release, SCHEDULER_SEAMS)
     installer.install(rows)
     installer.note_absent([row for row in SCHEDULER_SEAMS if row not in rows], release)
     atexit.register(session.recorder.close, "process ended")
     return session
+
+
+def _add_stats(session: Session, handlers: dict[str, list[Handler]]) -> None:
+    """Level ``stats``: behind every other handler, closest to the host's own call."""
+    from .taps.slot_stats import SlotStatsTap
+
+    stats = SlotStatsTap(session)
+    session.on_target_model.append(stats.watch_embedding)
+    for name, tap in {
+        "target_logits": stats.target,
+        "draft_forward": stats.draft,
+        "target_extend_v2": stats.prefill,
+        "verify_result": stats.resolve,
+        "verify_result_v1": stats.resolve,
+        "verify_round": stats.verify,
+        "draft_round": stats.draft_round,
+        "draft_steps": stats.draft_steps,
+        "draft_extend_round": stats.extend,
+    }.items():
+        handlers.setdefault(name, []).append(tap)

@@ -50,6 +50,7 @@ class Settings:
     layer_ids_unit: Unit = "auto"
     trained_layer_ids: tuple[int, ...] | None = None
     full_vocab_map: bool = False
+    stats_rows: bool = False
     queue_records: int = 8192
     file_mb: int = 64
     files: int = 4
@@ -170,6 +171,7 @@ _READERS: dict[str, Any] = {
     "layer_ids_unit": _one_of(UNITS),
     "trained_layer_ids": _ids,
     "full_vocab_map": _flag,
+    "stats_rows": _flag,
     "queue_records": _count,
     "file_mb": _count,
     "files": _count,
@@ -186,7 +188,8 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "level": (
         "wiring, stats or capture",
         "How much is recorded; each level includes the ones before it. "
-        "This release records `wiring`; the higher levels record the same and say so in the log.",
+        "`stats` adds values of the tapped tensors, also under CUDA graphs. This release records "
+        "`capture` like `stats` and says so in the log.",
     ),
     "patches": (
         "none, or names separated by commas",
@@ -207,10 +210,14 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "trained_layer_ids": (
         "such as -1,2,30",
         "What the draft was trained on, as output ids in training order, if you know. The report "
-        "compares it with what is served. Without it the probe looks for `trained_on_output_ids` in "
-        "`trainer_accuracy.json` beside the draft's weights.",
+        "compares it with what is served. Without it the probe looks for "
+        "`trained_on_output_ids` in `trainer_accuracy.json` beside the draft's weights.",
     ),
     "full_vocab_map": ("1 or 0", "Write the whole hot_token_id map, not only its digest."),
+    "stats_rows": (
+        "1 or 0",
+        "Level `stats`: write every row of the aux states, not only windows. Many megabytes.",
+    ),
     "queue_records": (
         "a count",
         "Records waiting for the writer thread at most; more are dropped and counted.",

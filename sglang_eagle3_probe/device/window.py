@@ -35,7 +35,7 @@ class WindowSummary:
     Attributes:
         rows: rows that counted. padded_rows_dropped: sampled rows beyond the real ones.
         fingerprints: [rows, slots] uint64, both 32-bit fingerprints of each record as one number.
-        sample_rows: sampled row numbers (input rows) of the newest tick.
+        full_rows: [tick, input row, slot, mean, rms, absmax, nonfinite] of each record, if asked.
     """
 
     first_tick: int
@@ -44,6 +44,8 @@ class WindowSummary:
     padded_rows_dropped: int
     slots: tuple[SlotSummary, ...]
     same_slots: tuple[tuple[int, int], ...]
+    sampled: bool
+    """Some launch had more rows than are kept."""
     fingerprints: NDArray[np.uint64]
     tick_digests: dict[str, str]
     full_rows: list[list[float]] = field(default_factory=list)
@@ -73,7 +75,7 @@ def summarise(
         return None
     records = decode(words)
     keep = np.zeros((ticks, max_rows), dtype=bool)
-    padded = 0
+    padded, sampled = 0, False
     for index in range(ticks):
         launched = int(records["rows"][index, 0, 0])
         if launched <= 0:
@@ -82,6 +84,7 @@ def summarise(
         real = real_rows.get(first_tick + index, launched)
         good = min(count, -(-real // step)) if real > 0 else 0
         keep[index, :good] = True
+        sampled = sampled or step > 1
         padded += count - good
     rows = records[keep]
     if not len(rows):
@@ -108,6 +111,7 @@ def summarise(
         padded_rows_dropped=padded,
         slots=summaries,
         same_slots=same,
+        sampled=sampled,
         fingerprints=prints,
         tick_digests=digests,
         full_rows=_full_rows(records, keep, first_tick, max_rows) if full else [],

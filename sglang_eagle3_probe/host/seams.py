@@ -60,6 +60,47 @@ def _layer_ids(module: str, cls: str, since: str = "0.5.9") -> Seam:
 _V2 = "sglang.srt.speculative.eagle_worker_v2"
 _V1 = "sglang.srt.speculative.eagle_worker"
 
+
+def _rounds(module: str, worker: str, draft_worker: str, releases: Releases) -> tuple[Seam, ...]:
+    """The units of work of a round; level ``stats`` joins device rows to requests by them."""
+    is_v1 = worker == draft_worker
+    extend = "forward_draft_extend_after_decode" if is_v1 else "_draft_extend_for_decode"
+    return (
+        Seam(
+            name="verify_round",
+            module=module,
+            attribute=f"{worker}.verify",
+            parameters=("batch",),
+            releases=releases,
+            why="one verify forward and its requests",
+        ),
+        Seam(
+            name="draft_round",
+            module=module,
+            attribute=f"{draft_worker}.draft",
+            parameters=() if releases.until is None else ("batch",),
+            releases=releases,
+            why="the draft decode forwards of one round and their requests",
+        ),
+        Seam(
+            name="draft_steps",
+            module=module,
+            attribute=f"{draft_worker}.draft_forward",
+            parameters=("forward_batch",),
+            releases=releases,
+            why="the loop over draft decode steps begins; captured whole into a graph",
+        ),
+        Seam(
+            name="draft_extend_round",
+            module=module,
+            attribute=f"{draft_worker}.{extend}",
+            parameters=("batch",),
+            releases=releases,
+            why="the draft extend after a verify round and its requests",
+        ),
+    )
+
+
 MAIN_SEAMS: tuple[Seam, ...] = (
     Seam(
         name="command_line",
@@ -185,6 +226,8 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         releases=Releases("0.5.9", "0.5.12.post1"),
         why="V1 worker: its result carries the correct drafts per request as a list",
     ),
+    *_rounds(_V1, "EAGLEWorker", "EAGLEWorker", Releases("0.5.9", "0.5.12.post1")),
+    *_rounds(_V2, "EAGLEWorkerV2", "EagleDraftWorker", Releases()),
     Seam(
         name="verify_result",
         module="sglang.srt.managers.scheduler_output_processor_mixin",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +20,7 @@ from .versions import installed_release, installed_version
 
 logger = logging.getLogger("sglang_eagle3_probe")
 
+REMEMBERED_RIDS = 4096
 _OTHER_PACKAGES = ("torch", "transformers", "triton", "flashinfer-python", "wrapt", "msgspec")
 
 
@@ -79,6 +82,9 @@ class Session:
         self.last_target_prefill: tuple[str, list[int] | None, list[int] | None] | None = None
         """Capture mode, logits shape and hidden states shape of the latest target prefill."""
         self._draft_files: DraftFiles | None = None
+        self._digests: dict[str, str] = {}
+        self.on_target_model: list[Callable[[Any], None]] = []
+        """Called with the target model as soon as its layer ids are set."""
 
     def emit(self, record: Record) -> None:
         """Hand a record to the writer thread. Never blocks, never raises."""
@@ -87,6 +93,17 @@ class Session:
     def say(self, message: str, *args: Any) -> None:
         """One line in the server's log."""
         logger.info("eagle3-probe: " + message, *args)
+
+    def rid_digest(self, rid: Any) -> str:
+        """12 hex digits for a request id, which itself never enters the trace."""
+        text = str(rid)
+        found = self._digests.get(text)
+        if found is None:
+            if len(self._digests) >= REMEMBERED_RIDS:
+                self._digests.clear()
+            found = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+            self._digests[text] = found
+        return found
 
     @property
     def draft_files(self) -> DraftFiles:

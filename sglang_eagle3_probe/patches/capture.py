@@ -175,6 +175,8 @@ class LayerIdsPatch:
         if processor is not None:
             session.plans[processor] = plan
             session.target_logits.add(processor)
+            for learn in session.on_target_model:
+                learn(model)
         elif order is not None:
             raise ProbeConfigurationError(
                 f"{facts.model_class} has no logits_processor, so the order {boundaries} cannot be "

@@ -8,7 +8,6 @@ carries the numbers as a list.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from ..host.call import Call
@@ -24,15 +23,12 @@ V1_CORRECT_DRAFTS = (
 )
 """0.5.12, 0.5.11 and up to 0.5.10, in that order: the last name means something else later."""
 
-_REMEMBERED_RIDS = 4096
-
 
 class AcceptanceTap:
     """One ``verify_round`` record per batch and round."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._digests: dict[str, str] = {}
         site = session.guard.site("acceptance")
         self.tap = Tap(site, after=self._after)
         self.v1 = Tap(site, before=self._before_v1, after=self._after_v1)
@@ -55,7 +51,7 @@ class AcceptanceTap:
             correct_drafts=[],
         )
         for request, accept_len in zip(requests, accept_lens.tolist(), strict=False):
-            rid = self._digest(str(request.rid))
+            rid = self._session.rid_digest(request.rid)
             # The overlap schedule computes a row for requests that ended meanwhile. SGLang counts
             # those nowhere from 0.5.12 on (it did before), and neither do we.
             if request.is_retracted or request.finished():
@@ -83,21 +79,12 @@ class AcceptanceTap:
                 steps=int(getattr(call.instance, "speculative_num_steps", tokens - 1)),
                 topk=int(getattr(call.instance, "topk", 1)),
                 proposed_drafts=tokens - 1,
-                rids=[self._digest(str(request.rid)) for request, _ in call.scratch],
+                rids=[self._session.rid_digest(request.rid) for request, _ in call.scratch],
                 rounds=[int(request.spec_verify_ct) - 1 for request, _ in call.scratch],
                 context_lens=[context_len for _, context_len in call.scratch],
                 correct_drafts=[int(count) for count in correct],
             )
         )
-
-    def _digest(self, rid: str) -> str:
-        found = self._digests.get(rid)
-        if found is None:
-            if len(self._digests) >= _REMEMBERED_RIDS:
-                self._digests.clear()
-            found = hashlib.blake2b(rid.encode(), digest_size=6).hexdigest()
-            self._digests[rid] = found
-        return found
 
 
 def _context_len(request: Any) -> int:

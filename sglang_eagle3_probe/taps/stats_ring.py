@@ -1,0 +1,307 @@
+"""The device ring in a scheduler process: its sites, its clocks, and the way out of it.
+
+On the thread that launches SGLang's forwards: launching taps, counting, starting and polling
+drains. On a thread of its own, without CUDA: reading snapshots and writing records.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..device.drain import Drain, Snapshot
+from ..device.layout import SiteLayout
+from ..device.ring import Ring
+from ..device.tap import record
+from ..device.window import WindowSummary, rows_as_one, share_found, summarise
+from ..host.session import Session
+from ..trace.records import SlotStats, SlotWindow, StatsCoverage
+from .site_clock import SiteClock, Unit
+from .tensors import is_capturing
+
+MAX_ROWS = 64
+"""Rows kept per forward; more are sampled evenly."""
+DEPTH = 64
+"""Forwards kept per site."""
+DRAIN_EVERY = 24
+"""Verify rounds between drains. Well below DEPTH, so that nothing is overwritten before it left."""
+FIRST_DRAINS = frozenset({1, 2, 4, 8, 16})
+"""Early rounds after which a drain starts too: a short run shall say something."""
+AUX_SITES = ("aux_prefill", "aux_verify")
+IN_SITES = {"extend_prefill_in": "aux_prefill", "extend_verify_in": "aux_verify"}
+EMBEDDING = "target_embedding"
+
+
+def site_layouts(slots: int, decode_steps: int) -> list[SiteLayout]:
+    """Every place that is tapped, for ``slots`` aux slots and that many draft decode forwards."""
+    # What is downstream comes first: a copy reads the counters in this order, so a forward whose
+    # draft side is in a snapshot has its target side in it too.
+    wide = [*IN_SITES, *AUX_SITES]
+    narrow = [
+        EMBEDDING,
+        "extend_prefill_fc",
+        "extend_prefill_hidden",
+        "extend_verify_fc",
+        "extend_verify_hidden",
+    ]
+    for step in range(decode_steps):
+        narrow += [f"decode{step}_in", f"decode{step}_hidden"]
+    return [SiteLayout(n, slots, MAX_ROWS, DEPTH) for n in wide] + [
+        SiteLayout(n, 1, MAX_ROWS, DEPTH) for n in narrow
+    ]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A snapshot, with what the host knew when the copy was enqueued and when it arrived."""
+
+    snapshot: Snapshot
+    expected: tuple[int, ...]
+    latest: tuple[int, ...]
+    units: tuple[tuple[Unit, ...], ...]
+    tapped: tuple[Literal["replay", "eager", "mixed"], ...]
+
+
+class StatsRing:
+    """Made at the first eager forward, when the number of aux slots is known."""
+
+    def __init__(self, session: Session, slots: int, device: Any) -> None:
+        self._session = session
+        steps = getattr(session.server_args, "speculative_num_steps", None) or 8
+        self.ring = Ring(site_layouts(slots, max(0, int(steps) - 1)), device)
+        self._drain = Drain(self.ring)
+        self.clocks = [SiteClock() for _ in self.ring.sites]
+        self._index = {site.name: i for i, site in enumerate(self.ring.sites)}
+        self._expected: list[tuple[int, ...]] = []
+        self._rounds = 0
+        self._mark = [(0, 0)] * len(self.clocks)
+        self._reader = SnapshotReader(session, self.ring.sites)
+
+    def tap(self, site: str, tensor: Any) -> None:
+        """Launch the tap of a site on a [rows, slots * width] tensor."""
+        index = self._index.get(site)
+        if index is None or tensor is None:
+            return
+        capturing = is_capturing(tensor)
+        if record(self.ring, index, tensor):
+            self.clocks[index].launched(capturing=capturing)
+
+    def begin(self, *sites: str) -> None:
+        """A unit of work of these sites starts."""
+        for site in sites:
+            if site in self._index:
+                self.clocks[self._index[site]].begin()
+
+    def end(self, rows: int | None, rids: tuple[str, ...], *sites: str) -> None:
+        """It is enqueued."""
+        for site in sites:
+            if site in self._index:
+                self.clocks[self._index[site]].end(rows, rids)
+
+    def round_done(self) -> None:
+        """After each verify round: now and then start a drain, and take what has arrived."""
+        self._rounds += 1
+        if self._rounds in FIRST_DRAINS or self._rounds % DRAIN_EVERY == 0:
+            expected = tuple(clock.next_tick for clock in self.clocks)
+            if self._drain.start():
+                self._expected.append(expected)
+        self.poll()
+
+    def _skipped(self) -> dict[str, dict[str, int]]:
+        by_site: dict[str, dict[str, int]] = {}
+        for (site, reason), times in self.ring.skipped.items():
+            by_site.setdefault(site, {})[reason] = times
+        return by_site
+
+    def poll(self) -> None:
+        """Take a copy that has arrived, if any. Never waits."""
+        snapshot = self._drain.poll()
+        if snapshot is None:
+            return
+        tapped: list[Literal["replay", "eager", "mixed"]] = []
+        for index, clock in enumerate(self.clocks):
+            replays, eager = clock.replays, clock.eager_launches
+            before = self._mark[index]
+            self._mark[index] = (replays, eager)
+            ran = (replays - before[0] > 0, eager - before[1] > 0)
+            if not any(ran):
+                ran = (clock.recorded, not clock.recorded)
+            tapped.append("mixed" if all(ran) else "replay" if ran[0] else "eager")
+        self._reader.put(
+            _Job(
+                snapshot,
+                self._expected.pop(0),
+                tuple(clock.next_tick for clock in self.clocks),
+                tuple(tuple(clock.units()) for clock in self.clocks),
+                tuple(tapped),
+            ),
+            self._skipped(),
+            dict(self._drain.refused),
+            self.ring.nbytes,
+        )
+
+
+class SnapshotReader:
+    """Turns snapshots into records on a daemon thread that never touches CUDA."""
+
+    def __init__(self, session: Session, sites: tuple[SiteLayout, ...]) -> None:
+        self._session = session
+        self._sites = sites
+        self._since = [0] * len(sites)
+        self._coverage: tuple[Any, ...] = ()
+        self._recent: dict[str, NDArray[np.uint64]] = {}
+        """Fingerprints of the window before: a forward may straddle two windows."""
+        self._tapped: dict[str, Literal["replay", "eager", "mixed"]] = {}
+        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=8)
+        self._site = session.guard.site("slot_stats_reader")
+        self._dropped = 0
+        threading.Thread(target=self._run, name="eagle3-probe-stats", daemon=True).start()
+
+    def put(
+        self,
+        job: _Job,
+        skipped: dict[str, dict[str, int]],
+        refused: dict[str, int],
+        ring_bytes: int,
+    ) -> None:
+        """Hand a snapshot over; a full queue drops it and counts."""
+        refused = {**refused, "reader_busy": self._dropped}
+        try:
+            self._jobs.put_nowait(lambda: self._read(job, skipped, refused, ring_bytes))
+        except queue.Full:
+            self._dropped += 1
+
+    def _run(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if self._site.enabled:
+                with self._site:
+                    self._site.check()
+                    job()
+
+    def _read(
+        self,
+        job: _Job,
+        skipped: dict[str, dict[str, int]],
+        refused: dict[str, int],
+        ring_bytes: int,
+    ) -> None:
+        windows: dict[str, tuple[int, WindowSummary, int, bool]] = {}
+        for index, site in enumerate(self._sites):
+            first, words, lost = job.snapshot.records(index, self._since[index])
+            self._since[index] = first + len(words)
+            # More or fewer forwards on the device than the host counted: then its rows are unknown.
+            joined = job.expected[index] <= job.snapshot.ticks[index] <= job.latest[index]
+            rows = {u.tick: u.rows for u in job.units[index] if joined and u.rows is not None}
+            summary = summarise(
+                words,
+                first,
+                site.max_rows,
+                rows,
+                full=self._session.settings.stats_rows and site.name in (*AUX_SITES, *IN_SITES),
+            )
+            if summary is not None:
+                windows[site.name] = (index, summary, lost, joined)
+        for name, (index, summary, lost, joined) in windows.items():
+            self._tapped[name] = job.tapped[index]
+            units = {u.tick: u for u in job.units[index]} if joined else {}
+            self._session.emit(
+                self._record(name, job.tapped[index], summary, lost, joined, units, windows)
+            )
+        self._recent = {name: window[1].fingerprints for name, window in windows.items()}
+        self._note_coverage(skipped, refused, ring_bytes)
+
+    def _note_coverage(
+        self, skipped: dict[str, dict[str, int]], refused: dict[str, int], ring_bytes: int
+    ) -> None:
+        tapped = dict(self._tapped)
+        coverage = (tapped, skipped, refused)
+        if coverage == self._coverage:
+            return
+        before = self._coverage[0] if self._coverage else {}
+        new = [f"{site} ({how})" for site, how in tapped.items() if before.get(site) != how]
+        if new:
+            self._session.say("statistics tapped at %s", ", ".join(new))
+        self._coverage = coverage
+        self._session.emit(
+            StatsCoverage(
+                tapped=tapped, skipped=skipped, refused_drains=refused, ring_bytes=ring_bytes
+            )
+        )
+
+    def _record(
+        self,
+        name: str,
+        tapped: Literal["replay", "eager", "mixed"],
+        summary: WindowSummary,
+        lost: int,
+        joined: bool,
+        units: dict[int, Unit],
+        windows: dict[str, tuple[int, WindowSummary, int, bool]],
+    ) -> SlotStats:
+        embedding = windows.get(EMBEDDING)
+        slots = []
+        for number, slot in enumerate(summary.slots):
+            equals = None
+            # Embeddings that were lost could not be found, and would look like a fault.
+            if embedding is not None and not embedding[2] and name in AUX_SITES:
+                equals = share_found(
+                    summary.fingerprints[:, number], self._known(EMBEDDING, embedding[1])[:, 0]
+                )
+            slots.append(
+                SlotWindow(
+                    rms_mean=slot.rms_mean,
+                    rms_min=slot.rms_min,
+                    rms_max=slot.rms_max,
+                    mean=slot.mean,
+                    absmax=slot.absmax,
+                    nonfinite=slot.nonfinite,
+                    equals_embedding=equals,
+                )
+            )
+        found = None
+        source_name = IN_SITES.get(name, "")
+        source = windows.get(source_name)
+        # Sampled rows of a tree are not the same rows on both sides.
+        if source is not None and not source[2] and not (summary.sampled or source[1].sampled):
+            found = share_found(
+                rows_as_one(summary.fingerprints),
+                rows_as_one(self._known(source_name, source[1])),
+            )
+        newest = units.get(summary.last_tick)
+        aux = name in AUX_SITES or name in IN_SITES
+        return SlotStats(
+            site=name,
+            tapped=tapped,
+            first_tick=summary.first_tick,
+            last_tick=summary.last_tick,
+            lost_ticks=lost,
+            rows=summary.rows,
+            padded_rows_dropped=summary.padded_rows_dropped,
+            joined=joined,
+            slots=slots,
+            boundaries=self._boundaries() if aux else [],
+            same_slots=[list(pair) for pair in summary.same_slots],
+            found_in_target=found,
+            tick_digests=summary.tick_digests,
+            sample_tick=summary.last_tick,
+            sample_rids=list(newest.rids) if newest is not None else [],
+            full_rows=summary.full_rows or None,
+        )
+
+    def _known(self, name: str, window: WindowSummary) -> NDArray[np.uint64]:
+        before = self._recent.get(name)
+        if before is None or before.shape[1] != window.fingerprints.shape[1]:
+            return window.fingerprints
+        return np.concatenate([before, window.fingerprints])
+
+    def _boundaries(self) -> list[int]:
+        for plan in list(self._session.plans.values()):
+            return list(plan.boundaries)
+        return []
