@@ -6,7 +6,6 @@ SGLang calls ``install`` in each of its processes before it imports the modules 
 from __future__ import annotations
 
 import os
-from types import ModuleType
 from typing import Any
 
 import wrapt
@@ -35,7 +34,7 @@ class _PlatformWithAmx:
         return getattr(self._platform, name)
 
 
-def _keep_amx_attention(overrides: ModuleType) -> None:
+def _keep_amx_attention(overrides: Any) -> None:
     """``intel_amx`` is the only CPU attention back end that drafts are allowed to use.
 
     Without AMX hardware this module would replace it by ``torch_native``. Only this module gets
@@ -45,13 +44,13 @@ def _keep_amx_attention(overrides: ModuleType) -> None:
     overrides.get_platform = lambda: _PlatformWithAmx(get_platform())
 
 
-def _allow_deterministic(choices: ModuleType) -> None:
+def _allow_deterministic(choices: Any) -> None:
     """Sampling seeds need ``--enable-deterministic-inference``, which lists GPU back ends only."""
     choices.add_deterministic_attention_backend_choices(["intel_amx"])
     choices.add_radix_supported_deterministic_attention_backend_choices(["intel_amx"])
 
 
-def _keep_torch_kernels(batch_invariant_ops: ModuleType) -> None:
+def _keep_torch_kernels(batch_invariant_ops: Any) -> None:
     """Deterministic inference replaces matrix products by Triton kernels, which need a GPU.
 
     Torch's own may round differently for another batch size; in float32 that is around 1e-6.
@@ -59,7 +58,7 @@ def _keep_torch_kernels(batch_invariant_ops: ModuleType) -> None:
     batch_invariant_ops.enable_batch_invariant_mode = lambda *_, **__: None
 
 
-def _verify_by_sampling(eagle_utils: ModuleType) -> None:
+def _verify_by_sampling(eagle_utils: Any) -> None:
     """Requests with a temperature are verified by sampling, as on a GPU.
 
     On a CPU SGLang has no kernels for it and takes the target's argmax instead.
