@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from .corpus import END_OF_TEXT_ID
 from .draft_model import Draft
 from .target_model import MAX_POSITIONS, NORM_EPS, ROPE_THETA, Target, TargetShape
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+from fixtures.weights import save_weights, unpack
 
 EAGLE3_ARCHITECTURE = "LlamaForCausalLMEagle3"
 
@@ -123,13 +128,13 @@ def draft_config(draft: Draft, aux_layer_ids: list[int] | None) -> dict[str, Any
 
 
 def write_model(directory: Path, config: dict[str, Any], state: dict[str, Tensor]) -> None:
-    """Write ``config.json`` and bfloat16 ``model.safetensors`` (integer tensors as they are)."""
+    """Write ``config.json`` and bfloat16 ``model.safetensors.xz`` (integer tensors as they are)."""
     write_json(directory / "config.json", config)
     tensors = {
         name: (w.bfloat16() if w.is_floating_point() else w).cpu().contiguous()
         for name, w in state.items()
     }
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    save_weights(tensors, directory)
 
 
 def write_target(directory: Path, target: Target) -> None:
@@ -142,9 +147,11 @@ def check_against_hf(directory: Path, target: Target, ids: Tensor) -> float:
     (batch, length). Raises if it is more than float32 rounding."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    with tempfile.TemporaryDirectory(prefix="fixtures-") as plain:
+        unpack(directory, Path(plain))
+        model = AutoModelForCausalLM.from_pretrained(
+            plain, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

@@ -15,11 +15,12 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
+
+from fixtures.weights import load_weights  # noqa: E402
 
 from fixture_training.draft_model import Draft  # noqa: E402
 from fixture_training.generate import continue_prompts  # noqa: E402
@@ -34,7 +35,7 @@ def load_pair(draft_name: str) -> tuple[Target, Draft]:
     plan = DRAFTS[draft_name]
     target, draft = Target(TARGETS[plan.target][0]), Draft(plan.shape)
     for module, name in ((target, plan.target), (draft, draft_name)):
-        state = load_file(MODELS / name / "model.safetensors")
+        state = load_weights(MODELS / name)
         module.load_state_dict(
             {key: w.float() if w.is_floating_point() else w for key, w in state.items()}
         )
