@@ -45,6 +45,23 @@ class Served:
         return 1 + self.correct_drafts / self.rounds
 
 
+class Waiting:
+    """Progress of a start: one line on a terminal, one every ten seconds elsewhere."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._began = time.monotonic()
+        self._next_s = 0.0
+
+    def __call__(self, _last_log_line: str) -> None:
+        elapsed_s = time.monotonic() - self._began
+        if _tty():
+            print(f"{self._what}: {elapsed_s:.0f} s", end="\r", flush=True)
+        elif elapsed_s >= self._next_s:
+            say(f"{self._what}: {elapsed_s:.0f} s")
+            self._next_s += 10
+
+
 def say(text: str = "") -> None:
     print(text, flush=True)
 
@@ -65,7 +82,7 @@ def serve(name: str, target: Path, draft: Path, place: Path, prompts: list[list[
         entry="serve",
         extra_args=["--enable-probe", "--probe-dir", str(place / "traces")],
         log_file=place / "server.log",
-        progress=lambda text: print(f"  {text}", end="\r\033[K" if _tty() else "\n", flush=True),
+        progress=Waiting(f"  starting SGLang ({name})"),
     ) as server:
         say(f"  server {name} is up after {time.monotonic() - began:.0f} s; what the probe logged:")
         for line in server.log_file.read_text(errors="replace").splitlines():
@@ -75,6 +92,8 @@ def serve(name: str, target: Path, draft: Path, place: Path, prompts: list[list[
         began = time.monotonic()
         answers = server.generate(prompts, max_new_tokens=NEW_TOKENS)
         say(f"  done in {time.monotonic() - began:.0f} s")
+        # The probe writes on a thread of its own, and the server is about to be killed.
+        time.sleep(1)
     return Served(
         tokens=[a.output_ids for a in answers],
         rounds=sum(a.meta_info["spec_verify_ct"] for a in answers),
