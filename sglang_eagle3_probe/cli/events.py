@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglang_eagle3_probe.report.facts import fc_is_right, map_line, weights_line
+from sglang_eagle3_probe.report.facts import fc_is_right, map_line, seams_line, weights_line
 from sglang_eagle3_probe.trace.records import (
     AnyRecord,
     Arguments,
@@ -13,6 +13,8 @@ from sglang_eagle3_probe.trace.records import (
     Header,
     LayerIds,
     Seams,
+    SlotStats,
+    StatsCoverage,
     TargetExtend,
     VocabMap,
     Weights,
@@ -24,9 +26,8 @@ def describe(record: AnyRecord) -> list[str]:
     if isinstance(record, Header):
         return [f"started: SGLang {record.sglang_version}, probe {record.probe_version}"]
     if isinstance(record, Seams):
-        patched = sum(s.state == "patched" for s in record.seams)
         failed = [f"seam {s.name} FAILED: {s.why}" for s in record.seams if s.state == "failed"]
-        return [f"{patched} of {len(record.seams)} seams patched", *failed]
+        return [f"seams: {seams_line(record)}", *failed]
     if isinstance(record, Arguments):
         algorithm = record.in_force.get("speculative_algorithm")
         draft = record.draft_architecture or "no draft"
@@ -54,9 +55,33 @@ def describe(record: AnyRecord) -> list[str]:
         return [f"vocabulary map: {map_line(record)}"]
     if isinstance(record, Weights):
         return [f"draft weights: {weights_line(record)}"]
+    if isinstance(record, SlotStats):
+        return _nonfinite(record)
+    if isinstance(record, StatsCoverage):
+        return [
+            f"values NOT measured at {site}: "
+            + ", ".join(f"{reason} ({count})" for reason, count in reasons.items())
+            for site, reasons in record.skipped.items()
+            if reasons
+        ]
     if isinstance(record, Fault):
         off = "; switched off" if record.disabled else ""
         return [f"probe fault in {record.site}: {record.error}{off} (the server is not affected)"]
     if isinstance(record, Footer):
         return [f"ended: {record.reason}, {record.records_written} records"]
     return []
+
+
+def _nonfinite(record: SlotStats) -> list[str]:
+    """Nothing for an ordinary window."""
+    lines = []
+    for place, slot in enumerate(record.slots):
+        if slot.nonfinite:
+            h = record.boundaries[place] if place < len(record.boundaries) else None
+            where = f"slot {place}" + ("" if h is None else f" (boundary h {h})")
+            padded = "" if record.joined or record.tapped == "eager" else ", perhaps in padded rows"
+            lines.append(
+                f"NON-FINITE VALUES at {record.site} {where}: {slot.nonfinite} in {record.rows} "
+                f"rows{padded}"
+            )
+    return lines

@@ -12,7 +12,15 @@ from typing import Any
 from sglang_eagle3_probe.analysis.acceptance import from_outcomes
 from sglang_eagle3_probe.cli.events import describe
 from sglang_eagle3_probe.trace.follow import Event, Follower
-from sglang_eagle3_probe.trace.records import Footer, Header, Progress, VerifyRound
+from sglang_eagle3_probe.trace.records import (
+    Footer,
+    Header,
+    Progress,
+    Record,
+    SlotStats,
+    StatsCoverage,
+    VerifyRound,
+)
 from sglang_eagle3_probe.trace.rounds import Outcome
 
 
@@ -85,6 +93,28 @@ def _restarted(chosen: str, process: str, rank: int) -> bool:
     return chosen != process and f"-tp{rank}-" in chosen and f"-tp{rank}-" in process
 
 
+class Repeats:
+    """Keeps lines that every window repeats from filling the screen."""
+
+    def __init__(self, again_after_s: float) -> None:
+        self._again_after_s = again_after_s
+        self._said: dict[tuple[str, str], float] = {}
+
+    def worth_a_line(self, process: str, record: Record) -> bool:
+        """The first one at once, then one per interval."""
+        if isinstance(record, SlotStats) and any(slot.nonfinite for slot in record.slots):
+            key = (process, record.site)
+        elif isinstance(record, StatsCoverage):
+            key = (process, str(sorted((s, tuple(r)) for s, r in record.skipped.items())))
+        else:
+            return True
+        last = self._said.get(key)
+        if last is not None and record.wall_s < last + self._again_after_s:
+            return False
+        self._said[key] = record.wall_s
+        return True
+
+
 def run(options: argparse.Namespace) -> int:
     """Follow until interrupted."""
     try:
@@ -98,6 +128,7 @@ def _follow(options: argparse.Namespace) -> None:
     if not options.trace.exists():
         print(f"{options.trace} is not there yet; waiting for the server", file=sys.stderr)
     follower, rolling = Follower(options.trace), Rolling(options.window)
+    repeats = Repeats(options.window)
     running: set[str] = set()
     rounds = False
     next_line_s = time.monotonic() + options.every
@@ -105,7 +136,7 @@ def _follow(options: argparse.Namespace) -> None:
     while True:
         for event in follower.poll():
             seen_any = True
-            rounds = _take(event, rolling, running) or rounds
+            rounds = _take(event, rolling, running, repeats) or rounds
         finished = options.until_end and seen_any and not running
         if (time.monotonic() >= next_line_s or finished) and rounds:
             now_s = time.time()
@@ -116,7 +147,7 @@ def _follow(options: argparse.Namespace) -> None:
         time.sleep(min(0.5, options.every))
 
 
-def _take(event: Event, rolling: Rolling, running: set[str]) -> bool:
+def _take(event: Event, rolling: Rolling, running: set[str], repeats: Repeats) -> bool:
     """Print what is worth a line. True for a verify round."""
     record = event.record
     if isinstance(record, VerifyRound):
@@ -129,7 +160,7 @@ def _take(event: Event, rolling: Rolling, running: set[str]) -> bool:
             return False
     if isinstance(record, Footer):
         running.discard(event.process)
-    if isinstance(record, Progress):
+    if isinstance(record, Progress) or not repeats.worth_a_line(event.process, record):
         return False
     for line in describe(record):
         print(f"{_clock(record.wall_s)} {_short(event.process)} {line}", flush=True)

@@ -11,6 +11,7 @@ from rich.text import Text
 from sglang_eagle3_probe.report import facts
 from sglang_eagle3_probe.report.curve import Bar
 from sglang_eagle3_probe.report.terminal import STYLES, pairs, verdict
+from sglang_eagle3_probe.report.values import compact_lines
 from sglang_eagle3_probe.report.verdict import Report, accept_length_text, build
 from sglang_eagle3_probe.report.wiring import fc_table, slot_table
 from sglang_eagle3_probe.trace.reader import Trace
@@ -49,6 +50,7 @@ def _rows(name: str, report: Report) -> list[RenderableType]:
     if rank is not None and rank.drafts:
         fc = fc_table(rank)
         fc.columns = fc.columns[:4]
+    values = compact_lines(rank) if rank is not None else None
     lines = [
         ("list", facts.how_read(rank.layer_ids) if rank and rank.layer_ids else "-"),
         ("map", facts.map_line(rank.vocab_map) if rank else "-"),
@@ -59,6 +61,7 @@ def _rows(name: str, report: Report) -> list[RenderableType]:
         Group(verdict(report), Text()),
         Group(slots, Text()),
         Group(fc, Text()),
+        Group(values, Text()) if values is not None else Text(end=""),
         Group(pairs(lines), Text()),
         Group(_acceptance(report), Text()),
         Group(_findings(report), Text()),

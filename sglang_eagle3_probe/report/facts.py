@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from sglang_eagle3_probe.rules.evidence import RankEvidence
-from sglang_eagle3_probe.trace.records import DraftForward, LayerIds, VocabMap, Weights
+from sglang_eagle3_probe.trace.records import DraftForward, LayerIds, Seams, VocabMap, Weights
 
 UNITS = {"output_id": "output ids", "boundary": "boundaries", "default": "SGLang's default"}
 
@@ -13,6 +14,16 @@ UNITS = {"output_id": "output ids", "boundary": "boundaries", "default": "SGLang
 def layer_name(boundary: int) -> str:
     """What a boundary h is, in words."""
     return "embedding" if boundary == 0 else f"layer {boundary - 1} out"
+
+
+def number(value: float) -> str:
+    """Three significant digits in at most 7 characters."""
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 99_999.5:
+        return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def how_read(ids: LayerIds) -> str:
@@ -133,6 +144,22 @@ def arguments_that_differ(rank: RankEvidence) -> list[tuple[str, Any, Any]]:
 def _same(asked: Any, in_force: Any) -> bool:
     # The command line gives text; SGLang holds numbers and enums.
     return str(asked).lower() in {str(in_force).lower(), str(in_force).rsplit(".", 1)[-1].lower()}
+
+
+def seams_line(seams: Seams) -> str:
+    """``12 patched, 6 not in this release``."""
+    states: Counter[str] = Counter(seam.state for seam in seams.seams)
+    parts = [
+        f"{states[state]} {words}"
+        for state, words in (
+            ("failed", "FAILED"),
+            ("patched", "patched"),
+            ("not_imported", "not imported yet"),
+            ("absent", "not in this release"),
+        )
+        if states[state]
+    ]
+    return ", ".join(parts) or "none"
 
 
 def wiring_groups(ranks: list[RankEvidence]) -> list[list[RankEvidence]]:

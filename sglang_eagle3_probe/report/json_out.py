@@ -8,6 +8,8 @@ import msgspec
 
 from sglang_eagle3_probe.analysis.acceptance import INTERVAL_OVER, Acceptance, Rate
 from sglang_eagle3_probe.analysis.intervals import Interval
+from sglang_eagle3_probe.analysis.rank_values import SiteComparison
+from sglang_eagle3_probe.analysis.slot_values import Shares, SiteValues
 from sglang_eagle3_probe.report.verdict import Report, sentence
 from sglang_eagle3_probe.rules.evidence import RankEvidence
 
@@ -27,6 +29,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "unknown": [msgspec.to_builtins(u) for u in report.unknown],
         "acceptance": {**acceptance(evidence.acceptance), "from": evidence.rounds_from},
         "ranks": [_rank(rank) for rank in evidence.ranks],
+        "rank_comparisons": [comparison(c) for c in evidence.rank_comparisons],
         "older_runs": evidence.older_runs,
     }
 
@@ -68,6 +71,62 @@ def _interval(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.low, interval.high]
 
 
+def site(values: SiteValues) -> dict[str, Any]:
+    """One tapped place, its windows pooled. Times are seconds since the epoch."""
+    return {
+        "site": values.site,
+        "tapped": values.tapped,
+        "windows": values.windows,
+        "rows": values.rows,
+        "ticks": values.ticks,
+        "lost_ticks": values.lost_ticks,
+        "padded_rows_dropped": values.padded_rows_dropped,
+        "unjoined_windows": values.unjoined_windows,
+        "found_in_target": _shares(values.found),
+        "same_slots": [
+            {"slots": list(pair), "rows": rows} for pair, rows in values.same_slots.items()
+        ],
+        "slots": [_slot(values, place) for place in range(len(values.slots))],
+        "recent": [
+            {"wall_s": p.wall_s, "rows": p.rows, "rms": list(p.rms), "nonfinite": list(p.nonfinite)}
+            for p in values.recent
+        ],
+    }
+
+
+def _slot(values: SiteValues, place: int) -> dict[str, Any]:
+    slot = values.slots[place]
+    return {
+        "slot": place,
+        "boundary": values.boundary(place),
+        "rows": slot.rows,
+        "rms_mean": slot.rms_mean,
+        "rms_min": slot.rms_min,
+        "rms_max": slot.rms_max,
+        "mean": slot.mean,
+        "absmax": slot.absmax,
+        "nonfinite": slot.nonfinite,
+        "equals_embedding": _shares(slot.embedding),
+        "drifted_windows": slot.drift.windows,
+    }
+
+
+def _shares(seen: Shares) -> dict[str, int] | None:
+    return {"hits": seen.hits, "rows": seen.rows} if seen.rows else None
+
+
+def comparison(compared: SiteComparison) -> dict[str, Any]:
+    """One site over ranks."""
+    return {
+        "site": compared.site,
+        "ranks": list(compared.ranks),
+        "ticks": compared.ticks,
+        "equal": compared.equal,
+        "differing": list(compared.differing[:100]),
+        "comparable": bool(compared.ticks) and not compared.shifted,
+    }
+
+
 def _rank(rank: RankEvidence) -> dict[str, Any]:
     records = {
         "header": rank.header,
@@ -78,6 +137,7 @@ def _rank(rank: RankEvidence) -> dict[str, Any]:
         "draft_forwards": rank.drafts,
         "vocab_map": rank.vocab_map,
         "weights": rank.weights,
+        "stats_coverage": rank.stats_coverage,
         "seams": rank.seams,
         "losses": rank.losses,
         "problems": rank.problems,
@@ -87,5 +147,6 @@ def _rank(rank: RankEvidence) -> dict[str, Any]:
         "files": [path.name for path in rank.files],
         "ended_in_order": rank.ended_in_order,
         "rounds": rank.rounds.total,
+        "values": [site(values) for values in rank.values.values()],
         **{name: msgspec.to_builtins(value) for name, value in records.items()},
     }

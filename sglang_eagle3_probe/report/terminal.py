@@ -12,6 +12,12 @@ from rich.text import Text
 
 from sglang_eagle3_probe.report import facts
 from sglang_eagle3_probe.report.curve import acceptance_section
+from sglang_eagle3_probe.report.values import (
+    proven_lines,
+    rank_with_values,
+    site_lines,
+    slot_values_table,
+)
 from sglang_eagle3_probe.report.verdict import Report, sentence
 from sglang_eagle3_probe.report.wiring import aux_table, fc_table, slot_table
 from sglang_eagle3_probe.rules.base import Finding, Severity, Unknown
@@ -41,6 +47,7 @@ def render(report: Report, *, wide: bool = False) -> RenderableType:
     ]
     for group in facts.wiring_groups(evidence.models):
         parts += _wiring(group, wide)
+        parts += _values(report, group, wide)
     if evidence.models:
         parts += [heading("Arguments"), *_arguments(evidence.models[0])]
     parts += [heading("Acceptance"), acceptance_section(report)]
@@ -156,6 +163,7 @@ def _wiring(group: list[RankEvidence], wide: bool) -> list[RenderableType]:
     else:
         parts.append(slot_table(rank, "wide" if wide else "narrow"))
         lines += [("list", facts.how_read(ids)), ("stock SGLang", facts.stock(ids))]
+        lines += [(f"slot {place}", proof) for place, proof in proven_lines(rank).items()]
         if ids.patches_applied:
             lines.append(("patched by probe", ", ".join(ids.patches_applied)))
         lines += [(f"unread: {key}", str(found)) for key, found in ids.ignored_keys.items()]
@@ -176,6 +184,21 @@ def _wiring(group: list[RankEvidence], wide: bool) -> list[RenderableType]:
         ),
     ]
     return parts
+
+
+def _values(report: Report, group: list[RankEvidence], wide: bool) -> list[RenderableType]:
+    rank = rank_with_values(group)
+    if rank is None:
+        return []
+    others = sum(bool(member.values) for member in group) - 1
+    title = f"Values (level {rank.header.level if rank.header else 'stats'}; {rank.label}"
+    title += f"; {others} more in --json)" if others else ")"
+    return [
+        heading(title),
+        slot_values_table(rank, wide),
+        Text(),
+        pairs(site_lines(rank, report.evidence)),
+    ]
 
 
 def pairs(rows: list[tuple[str, str]]) -> RenderableType:
@@ -227,13 +250,9 @@ def _seams(rank: RankEvidence) -> list[tuple[str, str]]:
     if rank.seams is None:
         return [(f"seams {rank.label}", "not recorded")]
     seams = rank.seams.seams
-    patched = sum(seam.state == "patched" for seam in seams)
-    rows = [(f"seams {rank.label}", f"{patched} of {len(seams)} patched")]
-    for state, label in (
-        ("failed", "failed"),
-        ("absent", "not in this release"),
-        ("not_imported", "not imported"),
-    ):
+    rows = [(f"seams {rank.label}", facts.seams_line(rank.seams))]
+    # Absent ones are no fault: the table knows places of releases older and newer than this.
+    for state, label in (("failed", "FAILED"), ("not_imported", "not imported")):
         names = [
             f"{s.name} ({s.why})" if s.why and state == "failed" else s.name
             for s in seams

@@ -11,8 +11,11 @@ from sglang_eagle3_probe.report.facts import fc_is_right, layer_name
 from sglang_eagle3_probe.rules.evidence import RankEvidence
 
 
-def table() -> Table:
-    return Table(box=None, pad_edge=False, header_style="dim")
+def table(gap: int = 2) -> Table:
+    """An open table; gap: spaces between columns."""
+    return Table(
+        box=None, pad_edge=False, collapse_padding=True, padding=(0, gap, 0, 0), header_style="dim"
+    )
 
 
 Form = Literal["narrow", "wide", "compact"]

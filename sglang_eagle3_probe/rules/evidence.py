@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sglang_eagle3_probe.analysis.acceptance import Acceptance, accept
+from sglang_eagle3_probe.analysis.rank_values import SiteComparison, compare
+from sglang_eagle3_probe.analysis.slot_values import SiteValues, pool
 from sglang_eagle3_probe.trace.reader import Problem, ProcessTrace, Trace
 from sglang_eagle3_probe.trace.records import (
     Arguments,
@@ -15,7 +17,10 @@ from sglang_eagle3_probe.trace.records import (
     Header,
     LayerIds,
     Losses,
+    Ranks,
     Seams,
+    SlotStats,
+    StatsCoverage,
     TargetExtend,
     VocabMap,
     Weights,
@@ -42,6 +47,9 @@ class RankEvidence:
     """Newest per class of draft forward."""
     vocab_map: VocabMap | None = None
     weights: Weights | None = None
+    values: dict[str, SiteValues] = field(default_factory=dict)
+    """Level ``stats``: site -> its windows pooled, in the order values flow."""
+    stats_coverage: StatsCoverage | None = None
     faults: list[Fault] = field(default_factory=list)
     losses: Losses = field(default_factory=Losses)
     problems: list[Problem] = field(default_factory=list)
@@ -63,6 +71,11 @@ class RankEvidence:
                 # SGLang keeps an enum in places; its name is the last word.
                 return str(value).rsplit(".", 1)[-1].upper()
         return ""
+
+    @property
+    def measures_values(self) -> bool:
+        """The level in force includes statistics of values."""
+        return self.header is not None and self.header.level in ("stats", "capture")
 
     @property
     def served_output_ids(self) -> list[int] | None:
@@ -103,6 +116,8 @@ class Evidence:
     """Of one rank per data-parallel group: tensor-parallel ranks see the same rounds."""
     rounds_from: list[str]
     """Labels of those ranks."""
+    rank_comparisons: list[SiteComparison] = field(default_factory=list)
+    """Level ``stats``: values of the same forward on the ranks of each data-parallel group."""
     older_runs: int = 0
     """Runs in the same directory that are not looked at."""
 
@@ -127,17 +142,19 @@ def collect(trace: Trace) -> Evidence:
         acceptance=accept(rounds),
         rounds=rounds,
         rounds_from=[rank.label for rank in chosen],
+        rank_comparisons=_compare_values(ranks),
         older_runs=len(runs) - 1,
     )
 
 
 def _of_process(process: ProcessTrace) -> RankEvidence:
+    arguments = process.newest(Arguments)
     return RankEvidence(
         label=process.label,
         files=process.files,
         header=process.header,
         seams=process.newest(Seams),
-        arguments=process.newest(Arguments),
+        arguments=arguments,
         layer_ids=process.newest(LayerIds),
         aux=list(
             {
@@ -165,6 +182,11 @@ def _of_process(process: ProcessTrace) -> RankEvidence:
         ),
         vocab_map=process.newest(VocabMap),
         weights=process.newest(Weights),
+        values=pool(
+            process.of(SlotStats),
+            worker_generation=arguments.worker_generation if arguments is not None else "",
+        ),
+        stats_coverage=process.newest(StatsCoverage),
         faults=process.of(Fault),
         losses=process.losses,
         problems=process.problems,
@@ -183,6 +205,19 @@ def _one_rank_per_group(ranks: list[RankEvidence]) -> list[RankEvidence]:
         if before is None or _tp_rank(rank) < _tp_rank(before):
             best[group] = rank
     return [best[group] for group in sorted(best)]
+
+
+def _compare_values(ranks: list[RankEvidence]) -> list[SiteComparison]:
+    groups: dict[tuple[int, int], list[RankEvidence]] = {}
+    for rank in ranks:
+        if rank.values:
+            place = rank.header.ranks if rank.header is not None else Ranks()
+            groups.setdefault((place.dp_rank or 0, place.pp_rank or 0), []).append(rank)
+    return [
+        comparison
+        for key in sorted(groups)
+        for comparison in compare([(rank.label, rank.values) for rank in groups[key]])
+    ]
 
 
 def _tp_rank(rank: RankEvidence) -> int:

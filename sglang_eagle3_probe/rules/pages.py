@@ -39,6 +39,7 @@ def index() -> str:
         "| E3P3xx | structure and weights of the draft |\n"
         "| E3P4xx | vocabulary map, embedding, head |\n"
         "| E3P6xx | acceptance |\n"
+        "| E3P7xx | values of states (level `stats`) |\n"
         "| E3P9xx | the probe and its trace |\n\n"
         f"| Code | Title |\n| --- | --- |\n{rows}\n"
     )

@@ -19,11 +19,18 @@ from sglang_eagle3_probe.rules import (
     e3p404_ranks_differ,
     e3p601_accept_length,
     e3p602_recurrence,
+    e3p701_nonfinite,
+    e3p702_dead_slot,
+    e3p703_same_slots,
+    e3p704_embedding_slot,
+    e3p705_ranks_values,
+    e3p706_not_the_targets,
     e3p901_losses,
     e3p902_faults,
     e3p903_damaged,
     e3p904_release,
     e3p905_nothing_seen,
+    e3p906_stats_coverage,
 )
 from sglang_eagle3_probe.rules.base import SEVERITIES, Finding, Result, Rule, Unknown
 from sglang_eagle3_probe.rules.evidence import Evidence
@@ -43,13 +50,20 @@ RULES: tuple[Rule, ...] = (
     e3p402_map.RULE,
     e3p403_embedding.RULE,
     e3p404_ranks_differ.RULE,
-    e3p601_accept_length.RULE,
+    e3p701_nonfinite.RULE,
+    e3p702_dead_slot.RULE,
+    e3p703_same_slots.RULE,
+    e3p704_embedding_slot.RULE,
+    e3p705_ranks_values.RULE,
+    e3p706_not_the_targets.RULE,
+    e3p601_accept_length.RULE,  # after everything that may be its cause
     e3p602_recurrence.RULE,
     e3p901_losses.RULE,
     e3p902_faults.RULE,
     e3p903_damaged.RULE,
     e3p904_release.RULE,
     e3p905_nothing_seen.RULE,
+    e3p906_stats_coverage.RULE,
 )
 
 

@@ -16,6 +16,7 @@ from unit.trace import samples
 from sglang_eagle3_probe import __version__
 from sglang_eagle3_probe.rules.registry import RULES
 from sglang_eagle3_probe.trace.recorder import Recorder
+from sglang_eagle3_probe.trace.records import SlotStats
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "sglang_eagle3_probe.cli.main"]
@@ -199,6 +200,27 @@ def test_tail_waits_prints_wiring_and_ends(tmp_path: Path) -> None:
     assert "scheduler tp0 draft decode: width 192 in, fc bypassed (right" in out
     assert "accept length 1." in out
     assert "ended: test" in out
+
+
+def test_tail_says_non_finite_values_once(tmp_path: Path) -> None:
+    records = samples.clean_with_values()
+    for record in records:
+        if isinstance(record, SlotStats) and record.site == "aux_verify":
+            record.slots[1].nonfinite = 3
+    records += [samples.stats_coverage(skipped={"decode2_in": {"dtype": n + 1}}) for n in range(4)]
+    samples.write(tmp_path, records)
+    lines = run("tail", tmp_path, "--until-end").stdout.splitlines()
+    said = [line for line in lines if "NON-FINITE" in line]
+    assert len(said) == 1  # every window has them
+    assert said[0].endswith("NON-FINITE VALUES at aux_verify slot 1 (boundary h 3): 3 in 80 rows")
+    assert len([line for line in lines if "NOT measured at decode2_in" in line]) == 1
+    assert not [line for line in lines if "slot_stats" in line or "aux_prefill" in line]
+
+
+def test_show_slot_stats(tmp_path: Path) -> None:
+    samples.write(tmp_path, samples.clean_with_values(2))
+    done = run("show", tmp_path, "--record", "slot_stats")
+    assert len(done.stdout.splitlines()) == 2 * len(samples.SITES)
 
 
 def test_tail_ends_cleanly_on_interrupt(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_clean_report(tmp_path: Path) -> None:
     assert "Findings" not in text
     assert "would fail" in text
     assert "speculative_num_draft_tokens  8      4" in text
-    assert "not in this release  v1_worker" in text
+    assert "1 patched, 1 not in this release" in text
 
 
 def test_undecided_report(tmp_path: Path) -> None:

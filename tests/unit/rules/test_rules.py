@@ -21,6 +21,7 @@ from sglang_eagle3_probe.trace.records import (
     Ranks,
     Record,
     SeamState,
+    SlotStats,
     Tensorprint,
     VerifyRound,
 )
@@ -65,6 +66,16 @@ def fault(**changes: Any) -> Fault:
     return Fault(site="aux_states", **{**values, **changes})
 
 
+def with_aux_slot(place: int, **changes: Any) -> list[Record]:
+    """Values in which one slot of ``aux_verify`` is changed in every window."""
+    records = samples.clean_with_values()
+    for record in records:
+        if isinstance(record, SlotStats) and record.site == "aux_verify":
+            for name, value in changes.items():
+                setattr(record.slots[place], name, value)
+    return records
+
+
 LOST_AUX = replace(samples.clean(), samples.aux_states(count=None, widths=[], packed=False))
 BYPASSED = replace(
     samples.clean(),
@@ -102,8 +113,17 @@ FIRING: dict[str, list[Record]] = {
     ),
     "E3P904": replace(samples.clean(), samples.seams(release_proved=False)),
     "E3P905": [samples.seams(), samples.arguments()],
+    "E3P701": with_aux_slot(1, nonfinite=7),
+    "E3P702": with_aux_slot(2, rms_mean=0.0, rms_min=0.0, rms_max=0.0, absmax=0.0),
+    "E3P703": samples.clean_with_values(only="aux_verify", same_slots=[[1, 2]]),
+    "E3P704": with_aux_slot(0, equals_embedding=0.0),
+    "E3P706": samples.clean_with_values(only="extend_verify_in", found_in_target=0.3),
+    "E3P906": [
+        *samples.clean_with_values(),
+        samples.stats_coverage(skipped={"decode2_in": {"not_compiled": 4}}),
+    ],
 }
-ELSEWHERE = {"E3P404", "E3P901"}
+ELSEWHERE = {"E3P404", "E3P705", "E3P901"}
 """Fired by tests of their own below: they take two ranks, or losses."""
 
 

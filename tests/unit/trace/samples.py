@@ -21,6 +21,9 @@ from sglang_eagle3_probe.trace.records import (
     Seams,
     SeamState,
     Slot,
+    SlotStats,
+    SlotWindow,
+    StatsCoverage,
     Tensorprint,
     VerifyRound,
     VocabMap,
@@ -218,6 +221,90 @@ def clean(rounds_count: int = 400) -> list[Record]:
         draft_forward("decode"),
         *rounds(rounds_count),
     ]
+
+
+AUX_RMS = (0.031, 0.42, 0.97)
+"""RMS of the three slots of ``clean``."""
+
+
+def slot_window(rms: float = 0.97, **changes: Any) -> SlotWindow:
+    values: dict[str, Any] = {
+        "rms_mean": rms,
+        "rms_min": 0.8 * rms,
+        "rms_max": 1.3 * rms,
+        "mean": 0.01 * rms,
+        "absmax": 9.5 * rms,
+        "nonfinite": 0,
+    }
+    return SlotWindow(**{**values, **changes})
+
+
+def slot_stats(site: str, window: int = 0, **changes: Any) -> SlotStats:
+    """Window number ``window`` of a site: 20 forwards of 4 rows."""
+    aux = site.startswith("aux_") or (site.startswith("extend_") and site.endswith("_in"))
+    slots_ = [slot_window(rms) for rms in AUX_RMS] if aux else [slot_window(0.6)]
+    if site.startswith("aux_"):
+        for place, slot in enumerate(slots_):
+            slot.equals_embedding = 0.0 if place else 1.0
+    first = 20 * window
+    values: dict[str, Any] = {
+        "site": site,
+        "tapped": "replay" if "prefill" not in site else "eager",
+        "first_tick": first,
+        "last_tick": first + 19,
+        "lost_ticks": 0,
+        "rows": 80,
+        "padded_rows_dropped": 0,
+        "joined": True,
+        "slots": slots_,
+        "boundaries": [0, 3, 6] if aux else [],
+        "found_in_target": 1.0 if aux and site.endswith("_in") else None,
+        "tick_digests": {str(t): f"{site}-{t}" for t in range(first + 12, first + 20)},
+    }
+    return SlotStats(**{**values, **changes})
+
+
+SITES = (
+    "extend_prefill_in",
+    "extend_verify_in",
+    "aux_prefill",
+    "aux_verify",
+    "target_embedding",
+    "extend_prefill_fc",
+    "extend_prefill_hidden",
+    "extend_verify_fc",
+    "extend_verify_hidden",
+    "decode0_in",
+    "decode0_hidden",
+    "decode1_in",
+    "decode1_hidden",
+)
+"""In the order the ring has them."""
+
+
+def stats_coverage(**changes: Any) -> StatsCoverage:
+    values: dict[str, Any] = {
+        "tapped": dict.fromkeys(SITES, "replay"),
+        "skipped": {},
+        "refused_drains": {},
+        "ring_bytes": 3_000_000,
+    }
+    return StatsCoverage(**{**values, **changes})
+
+
+def values(windows: int = 12, *, only: str = "", **changes: Any) -> list[Record]:
+    """Windows of all sites; ``changes`` go to the site ``only``, or to all."""
+    records: list[Record] = [
+        slot_stats(site, window, **(changes if only in ("", site) else {}))
+        for window in range(windows)
+        for site in SITES
+    ]
+    return [*records, stats_coverage()]
+
+
+def clean_with_values(windows: int = 12, **how: Any) -> list[Record]:
+    """``clean`` at level ``stats``."""
+    return [*clean(), *values(windows, **how)]
 
 
 def owners_case(rounds_count: int = 400) -> list[Record]:
