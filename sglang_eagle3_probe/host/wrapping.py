@@ -48,12 +48,16 @@ class Tap:
 
     def run(self, proceed: Proceed, call: Call) -> Any:
         site = self._site
+        # Several taps may stand around one call: each has its own scratch.
+        scratch = call.scratch = None
         if site.enabled and self._before is not None:
             with site:
                 site.check()
                 self._before(call)
+            scratch = call.scratch
         result = proceed(call)
         if site.enabled and self._after is not None:
+            call.scratch = scratch
             with site:
                 site.check()
                 self._after(call, result)

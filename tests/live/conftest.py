@@ -11,7 +11,7 @@ import pytest
 
 HERE = Path(__file__).parent
 
-NEW_TOKENS = 64
+NEW_TOKENS = 96
 PROMPTS = 8
 
 

@@ -144,6 +144,27 @@ def test_handlers_run_outermost_first_and_may_replace_arguments(host: types.Modu
     assert order == ["1", "2"]
 
 
+def test_each_tap_has_its_own_scratch(host: types.ModuleType) -> None:
+    seen: dict[str, Any] = {}
+
+    def tap(name: str) -> Tap:
+        def before(call: Call) -> None:
+            call.scratch = name
+
+        def after(call: Call, _result: Any) -> None:
+            seen[name] = call.scratch
+
+        return Tap(guard([]).site(name), before=before, after=after)
+
+    def only_after(call: Call, _result: Any) -> None:
+        seen["third"] = call.scratch
+
+    third = Tap(guard([]).site("third"), after=only_after)
+    wrap(host, seam("Worker.verify"), [tap("outer"), third, tap("inner")])
+    host.Worker().verify("a")
+    assert seen == {"outer": "outer", "third": None, "inner": "inner"}
+
+
 def test_static_method_survives_a_hook_registry_that_takes_it_apart(
     host: types.ModuleType,
 ) -> None:

@@ -1,0 +1,73 @@
+"""The host's count of forwards against what a device would have counted."""
+
+from __future__ import annotations
+
+import random
+
+from sglang_eagle3_probe.taps.site_clock import SiteClock
+
+
+class Device:
+    """Counts launches the way the ring does: eager ones and replays, never captures."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+
+def eager(clock: SiteClock, device: Device) -> None:
+    device.ticks += 1
+    clock.launched(capturing=False)
+
+
+def capture(clock: SiteClock, device: Device) -> None:
+    eager(clock, device)
+    eager(clock, device)
+    clock.launched(capturing=True)
+
+
+def unit(clock: SiteClock, device: Device, *, how: str, rows: int = 4) -> None:
+    clock.begin()
+    if how == "eager":
+        eager(clock, device)
+    else:
+        if how == "captures first":
+            capture(clock, device)
+        device.ticks += 1
+    clock.end(rows, (f"r{device.ticks}",))
+
+
+def test_replays_after_a_capture_at_start() -> None:
+    clock, device = SiteClock(), Device()
+    for _ in range(3):
+        capture(clock, device)
+    assert clock.next_tick == device.ticks == 6
+    for _ in range(5):
+        unit(clock, device, how="replay")
+    assert clock.next_tick == device.ticks == 11
+    assert [u.tick for u in clock.units()] == [6, 7, 8, 9, 10]
+    assert clock.newest is not None
+    assert clock.newest.rids == ("r11",)
+    assert (clock.replays, clock.eager_launches) == (5, 6)
+
+
+def test_any_mixture_stays_in_step() -> None:
+    for seed in range(200):
+        choice = random.Random(seed)
+        clock, device = SiteClock(), Device()
+        capture(clock, device)
+        for _ in range(30):
+            unit(clock, device, how=choice.choice(["replay", "eager", "captures first"]))
+            if choice.random() < 0.2:
+                eager(clock, device)
+            newest = clock.newest
+            assert newest is not None
+            assert clock.next_tick == device.ticks
+        assert all(a.tick < b.tick for a, b in zip(clock.units(), clock.units()[1:], strict=False))
+
+
+def test_a_unit_without_a_tap_anywhere_counts_nothing() -> None:
+    clock = SiteClock()
+    clock.begin()
+    clock.end(4, ("a",))
+    assert clock.next_tick == 0
+    assert clock.units() == []
