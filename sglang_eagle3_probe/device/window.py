@@ -35,7 +35,8 @@ class WindowSummary:
     Attributes:
         rows: rows that counted. padded_rows_dropped: sampled rows beyond the real ones.
         fingerprints: [rows, slots] uint64, both 32-bit fingerprints of each record as one number.
-        full_rows: [tick, input row, slot, mean, rms, absmax, nonfinite] of each record, if asked.
+        full_rows: [tick, input row, slot, mean, rms, absmax, nonfinite, fingerprint_a] of each
+            record, if asked.
     """
 
     first_tick: int
@@ -174,6 +175,7 @@ def _full_rows(
                     _plain(record["rms"]),
                     _plain(record["absmax"]),
                     float(record["nonfinite"]),
+                    float(record["fingerprint_a"]),
                 ]
             )
     return listed

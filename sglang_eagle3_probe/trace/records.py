@@ -332,7 +332,8 @@ class SlotStats(Record, tag="slot_stats", kw_only=True):
     sample_rids: list[str] = []
     """Request digests of the newest tick's rows, in order, where joined."""
     full_rows: list[list[float]] | None = None
-    """With SGLANG_EAGLE3_PROBE_STATS_ROWS: [tick, row, slot, mean, rms, absmax, nonfinite] each."""
+    """With SGLANG_EAGLE3_PROBE_STATS_ROWS: [tick, row, slot, mean, rms, absmax, nonfinite,
+    fingerprint] each; the fingerprint is the first of ``device.layout``."""
 
 
 class StatsCoverage(Record, tag="stats_coverage", kw_only=True):

@@ -90,7 +90,10 @@ def test_without_capture_order_the_concatenation_is_ascending(
 ) -> None:
     draft = models.variant("deepseek-draft-embed", "permuted", aux_layer_ids=[5, -1, 2])
     with probed(
-        models["deepseek"], draft, tmp_path, variables={"patches": "embedding_capture"}
+        models["deepseek"],
+        draft,
+        tmp_path,
+        variables={"patches": "embedding_capture", "trained_layer_ids": "5,-1,2"},
     ) as run:
         answers = run.server.generate(prompts[:4], max_new_tokens=32)
         record = newest(run.rounds_match(answers), LayerIds)

@@ -1,0 +1,100 @@
+"""Ring values of CUDA graph replays against the hidden states that SGLang itself returns."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sglang_eagle3_probe.device import reference
+from sglang_eagle3_probe.trace.reader import read
+from sglang_eagle3_probe.trace.records import SlotStats, StatsCoverage
+
+from .engines import Engine, EngineError
+from .equality import model_paths, prompts
+from .runs import COVERING, Run
+
+NEW_TOKENS = 64
+
+
+def run(place: Path, options: argparse.Namespace, out: Any) -> None:
+    """One engine with level stats, every row written, hidden states returned."""
+    chosen: Run = next(
+        r for r in COVERING if r.worker == options.worker and r.tp == 1 and options.only in r.name
+    )
+    model, draft = model_paths(place, chosen.family, stock=False)
+    arguments = {**chosen.arguments(model, draft), "enable_return_hidden_states": True}
+    engine = Engine(
+        f"replay-{chosen.name}", arguments, place, probe={"level": "stats", "stats_rows": "1"}
+    )
+    engine.launch()
+    try:
+        engine.wait_ready(options.start_timeout)
+        engine.generate(prompts(1, 1), 16)
+        engine.flush()
+        answer = engine.generate(prompts(1, 5), NEW_TOKENS, hidden=True, keep_hidden=True)
+        # Later rounds push the earlier ones out of the ring.
+        engine.generate(prompts(1, 6), 64)
+        compare(chosen, engine, answer, out)
+    except EngineError as error:
+        out.say(check="replay", run=chosen.name, passed=False, error=str(error)[-1500:])
+    finally:
+        engine.stop()
+
+
+def compare(run_: Run, engine: Engine, answer: dict[str, Any], out: Any) -> None:
+    """Match each returned row to a ring record by its exact fingerprint, then compare values."""
+    pieces = [torch.tensor(part, dtype=torch.float32) for part in answer["hidden"][0]]
+    prompt, *steps = pieces
+    rows = torch.cat([s.reshape(-1, prompt.shape[-1]) for s in steps]).to(torch.bfloat16)
+    process = read(engine.traces).processes[0]
+    slots = len(process.of(SlotStats)[0].boundaries)
+    ring: dict[int, list[list[float]]] = {}
+    ticks: dict[int, set[float]] = {}
+    for record in process.of(SlotStats):
+        if record.site == "aux_verify" and record.full_rows:
+            for row in record.full_rows:
+                ring.setdefault(int(row[7]), []).append(row)
+                ticks.setdefault(int(row[2]), set()).add(row[4])
+    views = rows.view(len(rows), slots, -1)
+    prints = reference.fingerprint(
+        views.view(torch.int16).to(torch.int64) & 0xFFFF, reference.MIX_A
+    )
+    found, worst = 0, 0.0
+    for index in range(len(rows)):
+        for slot in range(slots):
+            matches = [r for r in ring.get(int(prints[index, slot]), []) if int(r[2]) == slot]
+            if not matches:
+                continue
+            found += 1
+            values = views[index, slot].float()
+            for column, value in (
+                (3, values.mean()),
+                (4, values.pow(2).mean().sqrt()),
+                (5, values.abs().max()),
+            ):
+                scale = max(abs(float(values.abs().max())), 1e-6)
+                worst = max(worst, abs(matches[0][column] - float(value)) / scale)
+    coverage = process.newest(StatsCoverage)
+    verify = [s for s in process.of(SlotStats) if s.site == "aux_verify"]
+    embedding = [
+        s.slots[0].equals_embedding for s in verify if s.slots[0].equals_embedding is not None
+    ]
+    out.say(
+        check="replay",
+        run=run_.name,
+        passed=found == len(rows) * slots
+        and worst < 1e-2
+        and all(len(t) > 1 for t in ticks.values()),
+        returned_rows=len(rows),
+        slots=slots,
+        matched_bit_for_bit=found,
+        largest_relative_difference=worst,
+        distinct_rms_per_slot={str(k): len(v) for k, v in ticks.items()},
+        tapped=coverage.tapped if coverage is not None else None,
+        slot0_equals_embedding_least=min(embedding) if embedding else None,
+        ticks=max(s.last_tick for s in verify) + 1,
+        probe_log=engine.probe_lines()[-12:],
+    )
