@@ -33,6 +33,7 @@ class Engine:
     probe: dict[str, str] | None = None
     environment: dict[str, str] = field(default_factory=dict)
     _process: subprocess.Popen[str] | None = None
+    ready: bool = False
     _read: int = 0
 
     @property
@@ -71,7 +72,9 @@ class Engine:
 
     def wait_ready(self, timeout_s: float) -> dict[str, Any]:
         """The first answer, which says how long the start took."""
-        return self._answer(timeout_s)
+        answer = self._answer(timeout_s)
+        self.ready = True
+        return answer
 
     def generate(
         self, prompts: list[list[int]], new_tokens: int, timeout_s: float = 120, **more: Any
@@ -86,8 +89,11 @@ class Engine:
     def _ask(self, command: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise EngineError(f"{self.name} is not running: {self.tail()}") from None
         return self._answer(timeout_s)
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:

@@ -66,6 +66,10 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     try:
         launch_all(everything, options.start_timeout)
         for chosen_run, engines in started.items():
+            down = [e.name for e in engines if not e.ready]
+            if down:
+                out.say(check="equality", run=chosen_run.name, passed=False, not_started=down)
+                continue
             try:
                 compare(chosen_run, engines, options, out)
             except EngineError as error:

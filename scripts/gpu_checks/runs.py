@@ -49,7 +49,6 @@ BASE: dict[str, Any] = {
     "mem_fraction_static": 0.5,
     "max_total_tokens": 20000,
     "max_running_requests": 8,
-    "cuda_graph_max_bs": 8,
     # One request per prefill batch, so that batches do not depend on when requests arrive.
     "chunked_prefill_size": 64,
     "skip_tokenizer_init": True,

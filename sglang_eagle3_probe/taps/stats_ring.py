@@ -57,6 +57,23 @@ def site_layouts(slots: int, decode_steps: int) -> list[SiteLayout]:
     ]
 
 
+def request_rows(units: tuple[Unit, ...], first_tick: int, ticks: int) -> dict[int, int]:
+    """tick -> rows on behalf of requests, for a site whose units of work are known.
+
+    A tick without a unit is a warm-up before a graph was captured: none of its rows count. A tick
+    that is missing from the result counts whole.
+    """
+    if not units:
+        return {}
+    known = {unit.tick: unit.rows for unit in units}
+    rows = {}
+    for tick in range(first_tick, first_tick + ticks):
+        real = known.get(tick, 0)
+        if real is not None:
+            rows[tick] = real
+    return rows
+
+
 @dataclass(frozen=True)
 class _Job:
     """A snapshot, with what the host knew when the copy was enqueued and when it arrived."""
@@ -155,6 +172,7 @@ class SnapshotReader:
         self._sites = sites
         self._since = [0] * len(sites)
         self._coverage: tuple[Any, ...] = ()
+        self._said: set[tuple[str, str]] = set()
         self._recent: dict[str, NDArray[np.uint64]] = {}
         """Fingerprints of the window before: a forward may straddle two windows."""
         self._tapped: dict[str, Literal["replay", "eager", "mixed"]] = {}
@@ -198,7 +216,9 @@ class SnapshotReader:
             self._since[index] = first + len(words)
             # More or fewer forwards on the device than the host counted: then its rows are unknown.
             joined = job.expected[index] <= job.snapshot.ticks[index] <= job.latest[index]
-            rows = {u.tick: u.rows for u in job.units[index] if joined and u.rows is not None}
+            rows: dict[int, int] = {}
+            if joined and site.name != EMBEDDING:
+                rows = request_rows(job.units[index], first, len(words))
             summary = summarise(
                 words,
                 first,
@@ -224,9 +244,9 @@ class SnapshotReader:
         coverage = (tapped, skipped, refused)
         if coverage == self._coverage:
             return
-        before = self._coverage[0] if self._coverage else {}
-        new = [f"{site} ({how})" for site, how in tapped.items() if before.get(site) != how]
+        new = [f"{s} ({how})" for s, how in tapped.items() if (s, how) not in self._said]
         if new:
+            self._said |= set(tapped.items())
             self._session.say("statistics tapped at %s", ", ".join(new))
         self._coverage = coverage
         self._session.emit(

@@ -347,9 +347,11 @@ class Writer:
         self._in_trouble = False
         self._back_off_s = FIRST_BACK_OFF_S
         lost = sum(self._book.snapshot().dropped_records.values())
-        logger.info("the trace in %s is written again; %d records lost", self._directory, lost)
+        logger.info(
+            "eagle3-probe: the trace in %s is written again; %d records lost", self._directory, lost
+        )
 
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            logger.warning("%s", message)
+            logger.warning("eagle3-probe: %s", message)

@@ -71,3 +71,12 @@ def test_a_unit_without_a_tap_anywhere_counts_nothing() -> None:
     clock.end(4, ("a",))
     assert clock.next_tick == 0
     assert clock.units() == []
+
+
+def test_warm_ups_count_no_rows() -> None:
+    from sglang_eagle3_probe.taps.site_clock import Unit
+    from sglang_eagle3_probe.taps.stats_ring import request_rows
+
+    units = (Unit(6, 4, ("a",)), Unit(7, None, ()), Unit(8, 8, ("a", "b")))
+    assert request_rows(units, 4, 5) == {4: 0, 5: 0, 6: 4, 8: 8}
+    assert request_rows((), 4, 5) == {}
