@@ -73,7 +73,7 @@ def site_lines(rank: RankEvidence, evidence: Evidence) -> list[tuple[str, str]]:
     """How the sites were tapped, how much of them, and what they were compared with."""
     by_way: dict[str, dict[str, list[str]]] = {}
     for values in rank.values.values():
-        lost = f" ({values.lost_ticks} more lost)" if values.lost_ticks else ""
+        lost = f" ({values.lost_ticks} more not read)" if values.lost_ticks else ""
         amount = f"{values.rows}/{values.ticks}{lost}"
         by_way.setdefault(values.tapped, {}).setdefault(amount, []).append(values.site)
     lines: list[tuple[str, str]] = []

@@ -17,7 +17,8 @@ REMEMBERED = 512
 class Unit:
     """One forward of a site on behalf of requests.
 
-    rows: rows of the launch that belong to them; ``None`` when the host cannot know.
+    rows: rows of the launch that belong to them; ``None`` when the host cannot know. rids: their
+    request ids, not yet digests: most units are never looked at.
     """
 
     tick: int

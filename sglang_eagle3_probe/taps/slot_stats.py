@@ -11,12 +11,9 @@ from typing import Any
 from ..host.call import Call
 from ..host.session import Session
 from ..host.wrapping import Tap
+from .site_clock import SiteClock
 from .stats_ring import EMBEDDING, StatsRing
 from .tensors import is_capturing, mode_is
-
-_ROUND_SITES = ("aux_verify", EMBEDDING)
-_EXTEND_SITES = ("extend_verify_in", "extend_verify_fc", "extend_verify_hidden")
-_PREFILL_SITES = ("extend_prefill_in", "extend_prefill_fc", "extend_prefill_hidden")
 
 
 class SlotStatsTap:
@@ -25,6 +22,7 @@ class SlotStatsTap:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ring: StatsRing | None = None
+        self._clocks: dict[str, tuple[SiteClock, ...]] = {}
         self._watched: set[int] = set()
         self._fc_output: Any = None
         self._decode_step = 0
@@ -47,6 +45,12 @@ class SlotStatsTap:
             plans = list(self._session.plans.values())
             slots = len(plans[0].boundaries) if plans else 1
             self._ring = StatsRing(self._session, slots, tensor.device)
+            self._clocks = {
+                "verify": self._ring.clocks_of("aux_verify", EMBEDDING),
+                "extend": self._ring.clocks_of("extend_verify"),
+                "prefill": self._ring.clocks_of("extend_prefill"),
+                "decode": self._ring.clocks_of("decode"),
+            }
             self._session.say(
                 "statistics: a ring of %.1f MB on %s",
                 self._ring.ring.nbytes / 1e6,
@@ -131,58 +135,53 @@ class SlotStatsTap:
         # The step is baked into the captured launch, so it is counted from the loop's own begin.
         self._decode_step = 0
 
+    def _begin(self, unit: str) -> None:
+        for clock in self._clocks.get(unit, ()):
+            clock.begin()
+
+    def _end(self, unit: str, rows: int | None, requests: tuple[Any, ...] = ()) -> None:
+        for clock in self._clocks.get(unit, ()):
+            clock.end(rows, requests)
+
     def _verify_before(self, call: Call) -> None:
         batch = call.get("batch")
-        idle = mode_is(getattr(batch, "forward_mode", None), "is_idle")
-        # Read now: V1 removes requests that end in this round.
-        call.scratch = None if idle else tuple(r.rid for r in getattr(batch, "reqs", None) or ())
-        if self._ring is not None and call.scratch:
-            self._ring.begin(*_ROUND_SITES)
+        if not mode_is(getattr(batch, "forward_mode", None), "is_idle"):
+            # Read now: V1 removes requests that end in this round.
+            call.scratch = tuple([r.rid for r in getattr(batch, "reqs", None) or ()])
+            self._begin("verify")
 
     def _verify_after(self, call: Call, _result: Any) -> None:
-        ring, rids = self._ring, call.scratch
-        if ring is None or not rids:
+        if self._ring is None or not call.scratch:
             return
-        rows = len(rids) * self._tokens(call)
-        ring.end(rows, tuple(self._session.rid_digest(rid) for rid in rids), *_ROUND_SITES)
-        ring.round_done()
+        self._end("verify", len(call.scratch) * self._tokens(call), call.scratch)
+        self._ring.round_done()
 
     def _draft_round(self, call: Call) -> None:
         call.scratch = _batch_size(call.get("batch") or call.get("model_worker_batch"))
-        if self._ring is not None and call.scratch:
-            self._ring.begin(*self._decode_sites())
+        if call.scratch:
+            self._begin("decode")
 
     def _draft_round_after(self, call: Call, _result: Any) -> None:
-        if self._ring is not None and call.scratch:
-            rows = call.scratch * int(getattr(call.instance, "topk", 1))
-            self._ring.end(rows, (), *self._decode_sites())
-
-    def _decode_sites(self) -> list[str]:
-        assert self._ring is not None
-        return [s.name for s in self._ring.ring.sites if s.name.startswith("decode")]
+        if call.scratch:
+            self._end("decode", call.scratch * int(getattr(call.instance, "topk", 1)))
 
     def _extend_before(self, call: Call) -> None:
         call.scratch = _batch_size(call.get("batch"))
-        if self._ring is not None and call.scratch:
-            self._ring.begin(*_EXTEND_SITES)
+        if call.scratch:
+            self._begin("extend")
 
     def _extend_after(self, call: Call, _result: Any) -> None:
-        if self._ring is None or not call.scratch:
-            return
-        # V1 extends by the accepted tokens alone, whose number is on the device.
-        is_v2 = call.get("batch_result") is not None
-        rows = call.scratch * self._tokens(call) if is_v2 else None
-        self._ring.end(rows, (), *_EXTEND_SITES)
+        if call.scratch:
+            # V1 extends by the accepted tokens alone, whose number is on the device.
+            is_v2 = call.get("batch_result") is not None
+            self._end("extend", call.scratch * self._tokens(call) if is_v2 else None)
 
     def _prefill_before(self, _call: Call) -> None:
-        if self._ring is not None:
-            self._ring.begin(*_PREFILL_SITES)
+        self._begin("prefill")
 
     def _prefill_after(self, call: Call, _result: Any) -> None:
-        if self._ring is not None:
-            handed = call.get("target_hidden_states")
-            rows = int(handed.shape[0]) if handed is not None else None
-            self._ring.end(rows, (), *_PREFILL_SITES)
+        handed = call.get("target_hidden_states")
+        self._end("prefill", int(handed.shape[0]) if handed is not None else None)
 
     def _resolve(self, _call: Call, _result: Any) -> None:
         if self._ring is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,10 +30,15 @@ MAX_ROWS = 64
 """Rows kept per forward; more are sampled evenly."""
 DEPTH = 64
 """Forwards kept per site."""
-DRAIN_EVERY = 24
-"""Verify rounds between drains. Well below DEPTH, so that nothing is overwritten before it left."""
-FIRST_DRAINS = frozenset({1, 2, 4, 8, 16})
+DRAIN_EVERY_S = 1.0
+"""Seconds between drains. What is overwritten meanwhile is counted, not read: reading takes the
+interpreter lock for milliseconds, which a server with rounds of three milliseconds would feel."""
+DRAIN_EVERY_ROUNDS = 24
+"""With every row asked for: well below DEPTH, so that nothing is overwritten before it left."""
+FIRST_DRAINS = frozenset({2, 8, 24})
 """Early rounds after which a drain starts too: a short run shall say something."""
+PAUSE_S = 0.002
+"""Slept between sites while reading, so that the scheduler's thread waits for one site at most."""
 AUX_SITES = ("aux_prefill", "aux_verify")
 IN_SITES = {"extend_prefill_in": "aux_prefill", "extend_verify_in": "aux_verify"}
 EMBEDDING = "target_embedding"
@@ -97,6 +103,8 @@ class StatsRing:
         self._index = {site.name: i for i, site in enumerate(self.ring.sites)}
         self._expected: list[tuple[int, ...]] = []
         self._rounds = 0
+        self._every_row = session.settings.stats_rows
+        self._next_drain_s = 0.0
         self._mark = [(0, 0)] * len(self.clocks)
         self._reader = SnapshotReader(session, self.ring.sites)
 
@@ -109,26 +117,33 @@ class StatsRing:
         if record(self.ring, index, tensor):
             self.clocks[index].launched(capturing=capturing)
 
-    def begin(self, *sites: str) -> None:
-        """A unit of work of these sites starts."""
-        for site in sites:
-            if site in self._index:
-                self.clocks[self._index[site]].begin()
-
-    def end(self, rows: int | None, rids: tuple[str, ...], *sites: str) -> None:
-        """It is enqueued."""
-        for site in sites:
-            if site in self._index:
-                self.clocks[self._index[site]].end(rows, rids)
+    def clocks_of(self, *prefixes: str) -> tuple[SiteClock, ...]:
+        """Clocks of the sites whose names begin so; they are the same for the ring's life."""
+        return tuple(
+            clock
+            for site, clock in zip(self.ring.sites, self.clocks, strict=True)
+            if site.name.startswith(prefixes)
+        )
 
     def round_done(self) -> None:
         """After each verify round: now and then start a drain, and take what has arrived."""
         self._rounds += 1
-        if self._rounds in FIRST_DRAINS or self._rounds % DRAIN_EVERY == 0:
+        if self._is_due():
             expected = tuple(clock.next_tick for clock in self.clocks)
             if self._drain.start():
                 self._expected.append(expected)
         self.poll()
+
+    def _is_due(self) -> bool:
+        if self._rounds in FIRST_DRAINS:
+            return True
+        if self._every_row:
+            return self._rounds % DRAIN_EVERY_ROUNDS == 0
+        now_s = time.monotonic()
+        if now_s < self._next_drain_s:
+            return False
+        self._next_drain_s = now_s + DRAIN_EVERY_S
+        return True
 
     def _skipped(self) -> dict[str, dict[str, int]]:
         by_site: dict[str, dict[str, int]] = {}
@@ -138,6 +153,8 @@ class StatsRing:
 
     def poll(self) -> None:
         """Take a copy that has arrived, if any. Never waits."""
+        if not self._expected:
+            return
         snapshot = self._drain.poll()
         if snapshot is None:
             return
@@ -228,12 +245,14 @@ class SnapshotReader:
             )
             if summary is not None:
                 windows[site.name] = (index, summary, lost, joined)
+            time.sleep(PAUSE_S)
         for name, (index, summary, lost, joined) in windows.items():
             self._tapped[name] = job.tapped[index]
             units = {u.tick: u for u in job.units[index]} if joined else {}
             self._session.emit(
                 self._record(name, job.tapped[index], summary, lost, joined, units, windows)
             )
+            time.sleep(PAUSE_S)
         self._recent = {name: window[1].fingerprints for name, window in windows.items()}
         self._note_coverage(skipped, refused, ring_bytes)
 
@@ -311,7 +330,9 @@ class SnapshotReader:
             found_in_target=found,
             tick_digests=summary.tick_digests,
             sample_tick=summary.last_tick,
-            sample_rids=list(newest.rids) if newest is not None else [],
+            sample_rids=[self._session.rid_digest(rid) for rid in newest.rids]
+            if newest is not None
+            else [],
             full_rows=summary.full_rows or None,
         )
 

@@ -346,12 +346,24 @@ def test_kind_never_tapped_is_a_warning(tmp_path: Path) -> None:
     assert finding(found, "E3P906").severity == "note"
 
 
-def test_lost_forwards(tmp_path: Path) -> None:
-    few = results(tmp_path / "few", at("aux_prefill", lost_ticks=3))
-    assert finding(few, "E3P906").severity == "note"
-    assert finding(few, "E3P906").message.startswith("36 forwards (1%)")
-    many = results(tmp_path / "many", at(*samples.SITES, lost_ticks=30))
-    assert finding(many, "E3P906").severity == "warning"
+def test_forwards_passed_over_matter_only_when_every_row_was_asked_for(tmp_path: Path) -> None:
+    def lost(
+        directory: Path, settings: dict[str, str], sites: list[str], ticks: int
+    ) -> list[Result]:
+        records = samples.clean_with_values()
+        for record in records:
+            if isinstance(record, SlotStats):
+                at(*sites, lost_ticks=ticks)(record)
+        samples.write(directory, records, head=samples.header(level="stats", settings=settings))
+        return judge(collect(read(directory)))
+
+    every = {"SGLANG_EAGLE3_PROBE_STATS_ROWS": "1"}
+    assert lost(tmp_path / "a", {}, list(samples.SITES), 30) == []
+    few = finding(lost(tmp_path / "b", every, ["aux_prefill"], 3), "E3P906")
+    assert few.severity == "note"
+    assert few.message.startswith("36 forwards (1%)")
+    many = finding(lost(tmp_path / "c", every, list(samples.SITES), 30), "E3P906")
+    assert many.severity == "warning"
 
 
 def test_level_without_any_statistics(tmp_path: Path) -> None:
