@@ -122,6 +122,18 @@ class Engine:
         text = (self.folder / "log").read_text(errors="replace").splitlines()
         return [x.split("eagle3-probe: ", 1)[1] for x in text if "eagle3-probe: " in x]
 
+    def pause(self) -> None:
+        """Stop every process of the engine: idle schedulers poll, and would disturb the others."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, number)
+
     def stop(self) -> None:
         """Kill the process group."""
         if self._process is not None and self._process.poll() is None:

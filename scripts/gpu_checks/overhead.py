@@ -1,7 +1,9 @@
 """Decode throughput with the probe over without it, and what the alternatives cost.
 
-All engines are up at once; an idle one does no GPU work. Calls alternate between them, so each
-pair sees the same clocks. Ratios per pair; the median and the spread are reported.
+All engines are up at once; all but the one being measured are stopped (SIGSTOP). Calls alternate
+between them, so each pair sees the same clocks. Ratios per pair; the median and the spread are
+reported. SGLang's debug tensor dump is not among the alternatives: with EAGLE-3 it ends the server
+(0.5.17: ``add_tensor`` meets a list).
 """
 
 from __future__ import annotations
@@ -62,17 +64,14 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
         Engine("stats", base, place, probe={"level": "stats"}),
         Engine("return_hidden_states", {**base, "enable_return_hidden_states": True}, place),
         Engine("naive_cpu_hook", base, place, environment={"PYTHONPATH": path}),
-        Engine(
-            "debug_tensor_dump",
-            {**base, "debug_tensor_dump_output_folder": str(place / "dump")},
-            place,
-        ),
     ]
     try:
         failed = launch_all(engines, options.start_timeout)
         for name, error in failed.items():
             out.say(check="overhead", engine=name, passed=False, error=error[-800:])
         up = [e for e in engines if e.name not in failed]
+        for engine in up:
+            engine.pause()
         for batch in (1, 8):
             measure(up, batch, options, out)
     finally:
@@ -87,13 +86,14 @@ def measure(engines: list[Engine], batch: int, options: argparse.Namespace, out:
 
     def speed(name: str, new_tokens: int) -> tuple[float, int]:
         hidden = name == "return_hidden_states"
+        by_name[name].resume()
         answer = by_name[name].generate(asked, new_tokens, hidden=hidden)
+        by_name[name].pause()
         rounds = sum(m["spec_verify_ct"] for m in answer["meta"])
         return sum(len(t) for t in answer["tokens"]) / answer["elapsed_s"], rounds
 
     for name in by_name:
-        if name != "debug_tensor_dump":
-            speed(name, 64)
+        speed(name, 64)
     ratios: dict[str, list[float]] = {"wiring": [], "stats": [], "off_again": []}
     speeds: dict[str, list[float]] = {name: [] for name in by_name}
     for pair in range(options.pairs):
@@ -108,7 +108,6 @@ def measure(engines: list[Engine], batch: int, options: argparse.Namespace, out:
     for name, new_tokens in (
         ("return_hidden_states", options.new_tokens),
         ("naive_cpu_hook", options.new_tokens),
-        ("debug_tensor_dump", 16),
     ):
         if name not in by_name:
             continue

@@ -7,7 +7,8 @@ from sglang_eagle3_probe.rules.evidence import RankEvidence
 
 PAGE = Page(
     checks="With level `stats` or above: kinds of forwards that could not be tapped, forwards "
-    "overwritten before they were read although every row was asked for, and windows whose padded rows are not known.",
+    "overwritten before they were read although every row was asked for, and windows whose "
+    "padded rows are not known.",
     why="The rules on values are silent on what was not measured.",
     evidence="The newest `stats_coverage` record (`tapped`, `skipped`, `refused_drains`) and the "
     "`lost_ticks` and `joined` of the `slot_stats` records. Without "

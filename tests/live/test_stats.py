@@ -154,7 +154,7 @@ def test_two_ranks_agree(models: Models, prompts: list[list[int]], tmp_path: Pat
         models["deepseek-draft-embed"],
         tmp_path,
         tp=2,
-        variables={"level": "stats"},
+        variables={"level": "stats", "stats_rows": "1"},
     ) as run:
         run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
 
