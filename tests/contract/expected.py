@@ -21,6 +21,10 @@ NEEDED: tuple[str, ...] = (
     "draft_built",
     "verify_result",
     "verify_result_v1",
+    "verify_round",
+    "draft_round",
+    "draft_steps",
+    "draft_extend_round",
 )
 """Seams that handlers are bound to; each must have a row in every release of its range."""
 
@@ -34,7 +38,16 @@ PARTIAL: dict[str, Releases] = {
 """Seams that rightly do not exist in every release."""
 
 SEVERAL_TARGETS: frozenset[str] = frozenset(
-    {"layer_ids", "draft_forward", "draft_weights", "draft_built"}
+    {
+        "layer_ids",
+        "draft_forward",
+        "draft_weights",
+        "draft_built",
+        "verify_round",
+        "draft_round",
+        "draft_steps",
+        "draft_extend_round",
+    }
 )
 """Seams with a target per model or worker class; every other one has a single target a release."""
 
