@@ -8,13 +8,12 @@ as Python made eagerly, plus one replay if Python made none or recorded some int
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 REMEMBERED = 512
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """One forward of a site on behalf of requests.
 
     rows: rows of the launch that belong to them; ``None`` when the host cannot know. rids: their
