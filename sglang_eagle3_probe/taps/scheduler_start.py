@@ -51,6 +51,14 @@ INTERESTING = (
 """Server arguments that decide what speculation computes, by SGLang's own names."""
 
 
+_STATE_WORDS = {
+    "patched": "patched",
+    "not_imported": "not imported by this process",
+    "absent": "not in this release",
+    "failed": "FAILED",
+}
+
+
 class SchedulerStartTap:
     """First and last word of start-up."""
 

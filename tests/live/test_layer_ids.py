@@ -11,8 +11,9 @@ import pytest
 from conftest import NEW_TOKENS, Models
 from probed import accept_length, newest, probed, tokens
 from rig.server import RigServerError
+from safetensors.torch import load_file
 
-from sglang_eagle3_probe.trace.records import AuxStates, DraftForward, LayerIds
+from sglang_eagle3_probe.trace.records import AuxStates, DraftForward, LayerIds, VocabMap
 
 HIDDEN = 192
 
@@ -55,11 +56,15 @@ def test_ids_by_variable_override_the_config(
 ) -> None:
     """The fix of the owner's case without touching the draft's files."""
     draft = models.variant("deepseek-draft-embed", "owner", aux_layer_ids=[3, 6, 9])
-    with probed(models["deepseek"], draft, tmp_path, variables={"layer_ids": "-1,2,5"}) as run:
+    variables = {"layer_ids": "-1,2,5", "full_vocab_map": "1"}
+    with probed(models["deepseek"], draft, tmp_path, variables=variables) as run:
         answers = run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
         assert tokens(answers) == plain
         assert accept_length(answers) >= 2.8
         record = newest(run.rounds_match(answers), LayerIds)
+        whole = newest(run.trace(), VocabMap).full_map
+    d2t = load_file(draft / "model.safetensors")["d2t"].tolist()
+    assert whole == [offset + i for i, offset in enumerate(d2t)]
     assert slots(record) == [0, 3, 6]
     assert record.configured_at == "variable"
     assert record.stock_boundaries == [3, 6, 9]
@@ -151,7 +156,7 @@ def test_bad_ids_stop_the_start(
 
 
 def _permute_fc(draft: Path, order: list[int]) -> None:
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import save_file
     from torch import cat
 
     tensors = load_file(draft / "model.safetensors")
@@ -161,7 +166,7 @@ def _permute_fc(draft: Path, order: list[int]) -> None:
 
 
 def _keep_fc_columns(draft: Path, start: int, stop: int) -> None:
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import save_file
 
     tensors = load_file(draft / "model.safetensors")
     tensors["fc.weight"] = tensors["fc.weight"][:, start:stop].contiguous()
