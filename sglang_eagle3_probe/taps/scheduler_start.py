@@ -121,19 +121,28 @@ class SchedulerStartTap:
         session = self._session
         states = self._installer.states()
         session.emit(Seams(seams=states, release_proved=is_proved(session.release)))
-        counts = dict.fromkeys(("patched", "not_imported", "absent", "failed"), 0)
+        by_state: dict[str, list[str]] = {}
         for state in states:
-            counts[state.state] += 1
+            names = by_state.setdefault(_STATE_WORDS[state.state], [])
+            if state.name not in names:
+                names.append(state.name)
         session.say(
-            "SGLang %s: %d seams patched, %d not imported by this process, %d not in this release, "
-            "%d failed; trace in %s",
+            "SGLang %s, seams %s; level %s, trace in %s",
             session.release,
-            counts["patched"],
-            counts["not_imported"],
-            counts["absent"],
-            counts["failed"],
+            "; ".join(f"{words}: {', '.join(names)}" for words, names in by_state.items()),
+            session.settings.level,
             Path(session.settings.dir).absolute(),
         )
+        if not is_proved(session.release):
+            session.say(
+                "SGLang %s is not among the releases the seams were checked on (%s to %s); what is "
+                "patched fitted by name and signature, and is unproved",
+                session.release,
+                OLDEST_PROVED,
+                NEWEST_PROVED,
+            )
+        if session.settings.level == "capture":
+            session.say("level capture is not there yet: this server records what stats records")
         for state in states:
             if state.state == "failed" or (state.state == "patched" and state.why):
                 session.say(
