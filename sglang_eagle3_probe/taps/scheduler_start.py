@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..host.call import Call
 from ..host.ranks import current_ranks
 from ..host.session import Session
-from ..host.versions import is_proved
+from ..host.versions import NEWEST_PROVED, OLDEST_PROVED, is_proved
 from ..host.wrapping import Installer, Tap
 from ..trace.records import Arguments, Seams
 from .draft_built import vocab_size
