@@ -22,7 +22,7 @@ class SlotStatsTap:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ring: StatsRing | None = None
-        self._clocks: dict[str, tuple[SiteClock, ...]] = {}
+        self._units: dict[str, SiteClock] = {}
         self._watched: set[int] = set()
         self._fc_output: Any = None
         self._decode_step = 0
@@ -45,12 +45,7 @@ class SlotStatsTap:
             plans = list(self._session.plans.values())
             slots = len(plans[0].boundaries) if plans else 1
             self._ring = StatsRing(self._session, slots, tensor.device)
-            self._clocks = {
-                "verify": self._ring.clocks_of("aux_verify", EMBEDDING),
-                "extend": self._ring.clocks_of("extend_verify"),
-                "prefill": self._ring.clocks_of("extend_prefill"),
-                "decode": self._ring.clocks_of("decode"),
-            }
+            self._units = self._ring.units
             self._session.say(
                 "statistics: a ring of %.1f MB on %s",
                 self._ring.ring.nbytes / 1e6,
@@ -135,12 +130,14 @@ class SlotStatsTap:
         # The step is baked into the captured launch, so it is counted from the loop's own begin.
         self._decode_step = 0
 
-    def _begin(self, unit: str) -> None:
-        for clock in self._clocks.get(unit, ()):
+    def _begin(self, leader: str) -> None:
+        clock = self._units.get(leader)
+        if clock is not None:
             clock.begin()
 
-    def _end(self, unit: str, rows: int | None, requests: tuple[Any, ...] = ()) -> None:
-        for clock in self._clocks.get(unit, ()):
+    def _end(self, leader: str, rows: int | None, requests: tuple[Any, ...] = ()) -> None:
+        clock = self._units.get(leader)
+        if clock is not None:
             clock.end(rows, requests)
 
     def _verify_before(self, call: Call) -> None:
@@ -148,40 +145,40 @@ class SlotStatsTap:
         if not mode_is(getattr(batch, "forward_mode", None), "is_idle"):
             # Read now: V1 removes requests that end in this round.
             call.scratch = tuple([r.rid for r in getattr(batch, "reqs", None) or ()])
-            self._begin("verify")
+            self._begin("aux_verify")
 
     def _verify_after(self, call: Call, _result: Any) -> None:
         if self._ring is None or not call.scratch:
             return
-        self._end("verify", len(call.scratch) * self._tokens(call), call.scratch)
+        self._end("aux_verify", len(call.scratch) * self._tokens(call), call.scratch)
         self._ring.round_done()
 
     def _draft_round(self, call: Call) -> None:
         call.scratch = _batch_size(call.get("batch") or call.get("model_worker_batch"))
         if call.scratch:
-            self._begin("decode")
+            self._begin("decode0_in")
 
     def _draft_round_after(self, call: Call, _result: Any) -> None:
         if call.scratch:
-            self._end("decode", call.scratch * int(getattr(call.instance, "topk", 1)))
+            self._end("decode0_in", call.scratch * int(getattr(call.instance, "topk", 1)))
 
     def _extend_before(self, call: Call) -> None:
         call.scratch = _batch_size(call.get("batch"))
         if call.scratch:
-            self._begin("extend")
+            self._begin("extend_verify_in")
 
     def _extend_after(self, call: Call, _result: Any) -> None:
         if call.scratch:
             # V1 extends by the accepted tokens alone, whose number is on the device.
             is_v2 = call.get("batch_result") is not None
-            self._end("extend", call.scratch * self._tokens(call) if is_v2 else None)
+            self._end("extend_verify_in", call.scratch * self._tokens(call) if is_v2 else None)
 
     def _prefill_before(self, _call: Call) -> None:
-        self._begin("prefill")
+        self._begin("extend_prefill_in")
 
     def _prefill_after(self, call: Call, _result: Any) -> None:
         handed = call.get("target_hidden_states")
-        self._end("prefill", int(handed.shape[0]) if handed is not None else None)
+        self._end("extend_prefill_in", int(handed.shape[0]) if handed is not None else None)
 
     def _resolve(self, _call: Call, _result: Any) -> None:
         if self._ring is not None:

@@ -44,6 +44,19 @@ IN_SITES = {"extend_prefill_in": "aux_prefill", "extend_verify_in": "aux_verify"
 EMBEDDING = "target_embedding"
 
 
+LEADERS = ("aux_verify", "extend_verify_in", "extend_prefill_in", "decode0_in")
+"""Sites of one unit of work tick together, so one clock a unit will do: that of its first site.
+A site that does not keep step is noticed when its ticks arrive from the device."""
+
+
+def leader_of(site: str) -> str:
+    """The site whose clock counts for this one; sites that belong to no unit lead themselves."""
+    for leader in LEADERS[1:]:
+        if site.startswith(leader.removesuffix("_in").rstrip("0")):
+            return leader
+    return site
+
+
 def site_layouts(slots: int, decode_steps: int) -> list[SiteLayout]:
     """Every place that is tapped, for ``slots`` aux slots and that many draft decode forwards."""
     # What is downstream comes first: a copy reads the counters in this order, so a forward whose
@@ -99,7 +112,10 @@ class StatsRing:
         steps = getattr(session.server_args, "speculative_num_steps", None) or 8
         self.ring = Ring(site_layouts(slots, max(0, int(steps) - 1)), device)
         self._drain = Drain(self.ring)
-        self.clocks = [SiteClock() for _ in self.ring.sites]
+        self.units = {leader: SiteClock() for leader in (*LEADERS, EMBEDDING)}
+        """Clock of each unit of work, by the site that leads it."""
+        self._leaders = [leader_of(site.name) for site in self.ring.sites]
+        self.clocks = [self.units.get(leader) or SiteClock() for leader in self._leaders]
         self._index = {site.name: i for i, site in enumerate(self.ring.sites)}
         self._expected: list[tuple[int, ...]] = []
         self._rounds = 0
@@ -114,16 +130,8 @@ class StatsRing:
         if index is None or tensor is None:
             return
         capturing = is_capturing(tensor)
-        if record(self.ring, index, tensor):
+        if record(self.ring, index, tensor) and self._leaders[index] == site:
             self.clocks[index].launched(capturing=capturing)
-
-    def clocks_of(self, *prefixes: str) -> tuple[SiteClock, ...]:
-        """Clocks of the sites whose names begin so; they are the same for the ring's life."""
-        return tuple(
-            clock
-            for site, clock in zip(self.ring.sites, self.clocks, strict=True)
-            if site.name.startswith(prefixes)
-        )
 
     def round_done(self) -> None:
         """After each verify round: now and then start a drain, and take what has arrived."""
@@ -164,6 +172,10 @@ class StatsRing:
             before = self._mark[index]
             self._mark[index] = (replays, eager)
             ran = (replays - before[0] > 0, eager - before[1] > 0)
+            if clock is self.units[EMBEDDING] and clock.recorded:
+                # It is part of the verify graph, whose replays another clock counts.
+                verify = self.units["aux_verify"]
+                ran = (verify.replays > 0, ran[1])
             if not any(ran):
                 ran = (clock.recorded, not clock.recorded)
             tapped.append("mixed" if all(ran) else "replay" if ran[0] else "eager")
@@ -232,7 +244,9 @@ class SnapshotReader:
             first, words, lost = job.snapshot.records(index, self._since[index])
             self._since[index] = first + len(words)
             # More or fewer forwards on the device than the host counted: then its rows are unknown.
-            joined = job.expected[index] <= job.snapshot.ticks[index] <= job.latest[index]
+            # The embedding is only searched in, so its padded rows do no harm.
+            within = job.expected[index] <= job.snapshot.ticks[index] <= job.latest[index]
+            joined = within or site.name == EMBEDDING
             rows: dict[int, int] = {}
             if joined and site.name != EMBEDDING:
                 rows = request_rows(job.units[index], first, len(words))

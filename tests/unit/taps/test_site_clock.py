@@ -80,3 +80,20 @@ def test_warm_ups_count_no_rows() -> None:
     units = (Unit(6, 4, ("a",)), Unit(7, None, ()), Unit(8, 8, ("a", "b")))
     assert request_rows(units, 4, 5) == {4: 0, 5: 0, 6: 4, 8: 8}
     assert request_rows((), 4, 5) == {}
+
+
+def test_every_site_of_a_unit_follows_its_leader() -> None:
+    from sglang_eagle3_probe.taps.stats_ring import EMBEDDING, LEADERS, leader_of, site_layouts
+
+    led: dict[str, list[str]] = {}
+    for site in site_layouts(3, 2):
+        led.setdefault(leader_of(site.name), []).append(site.name)
+    assert {k: len(v) for k, v in led.items()} == {
+        "aux_prefill": 1,
+        "aux_verify": 1,
+        "extend_prefill_in": 3,
+        "extend_verify_in": 3,
+        "decode0_in": 4,
+        EMBEDDING: 1,
+    }
+    assert set(LEADERS) < set(led)
