@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from gpu_checks.runs import COVERING, uncovered  # noqa: E402
+from gpu_checks.runs import COVERING, uncovered
 
 
 def test_every_pair_of_values_is_in_some_run() -> None:
