@@ -26,6 +26,7 @@ ALIASES = {
 TEXTS = frozenset({"model_path", "speculative_draft_model_path", "json_model_override_args"})
 """Always text, whatever they look like."""
 LIMIT = 100_000
+DECIMAL = re.compile(r"[+-]?([0-9]{1,12}\.?[0-9]{0,12}|\.[0-9]{1,12})([eE][+-]?[0-9]{1,2})?")
 FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]*$")
 
 
@@ -75,8 +76,4 @@ def _word(word: str) -> Any:
     if re.fullmatch(r"[+-]?[0-9]{1,13}", word):
         number = int(word)
         return number if abs(number) <= MAX_INT else word
-    if re.fullmatch(r"[+-]?[0-9]{0,12}\.?[0-9]{0,12}([eE][+-]?[0-9]{1,2})?", word) and re.match(
-        r"[+-]?\.?[0-9]", word
-    ):
-        return float(word)
-    return word
+    return float(word) if DECIMAL.fullmatch(word) and set(word) & set(".eE") else word

@@ -83,10 +83,11 @@ def opened(path: Path, *, name: object = None) -> Iterator[tuple[BinaryIO, int]]
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
         raise trouble(label, error) from None
-    with os.fdopen(handle, "rb", buffering=0, closefd=True) as raw:
-        status = os.fstat(raw.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{shown(label)} is not a regular file.")
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise CheckpointError(f"{shown(label)} is not a regular file.")
+    with os.fdopen(handle, "rb", buffering=0) as raw:
         try:
             yield raw, status.st_size
         except OSError as error:
