@@ -18,8 +18,9 @@ PAGE = Page(
     evidence="The list and the boundaries in force.",
     fix="Start the server with `--enable-probe`, which keeps the order of the list; or sort the "
     "list and permute the column blocks of `fc.weight` alike.",
-    ignore="When the trainer concatenated ascending whatever the list said (ModelOpt,
-speculators).", )
+    ignore="When the trainer concatenated ascending whatever the list said (ModelOpt, "
+    "speculators).",
+)
 
 
 def _check(situation: Situation) -> list[Result]:

@@ -16,8 +16,9 @@ PAGE = Page(
     checks="Whether the target's class has `set_eagle3_layers_to_capture` in this release, and "
     "whether the list it sets is ever looked at.",
     why="Without the setter EAGLE3 stops at start. Qwen3.5's vision wrappers (0.5.11 to 0.5.21) "
-    "and MiniMax-M3 (0.5.16 and 0.5.17) set a list that their layers never see, so nothing is
-captured.",     evidence="The target's architecture and the release.",
+    "and MiniMax-M3 (0.5.16 and 0.5.17) set a list that their layers never see, so nothing "
+    "is captured.",
+    evidence="The target's architecture and the release.",
     fix="Use a release of SGLang whose class has the setter (the finding names it where known), or "
     "serve without `--speculative-algorithm EAGLE3`.",
     ignore="Never.",

@@ -18,8 +18,8 @@ PAGE = Page(
     "the draft: the server stops at the first forward, or the draft belongs to another target.",
     evidence="The keys of both configs.",
     fix="Set `\"target_hidden_size\"` in the draft's config.json to the target's hidden size if "
-    "the draft is narrower on purpose (it then needs its own `embed_tokens.weight`); otherwise use the "
-    "draft of this target.",
+    "the draft is narrower on purpose (it then needs its own `embed_tokens.weight`); otherwise "
+    "use the draft of this target.",
     ignore="Never.",
 )
 
