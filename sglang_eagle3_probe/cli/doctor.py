@@ -51,10 +51,7 @@ def add(commands: Any) -> None:
 
 def rules() -> tuple[report.CheckRule, ...]:
     """Every static rule, in the order they are reported."""
-    try:
-        from sglang_eagle3_probe.rules.static.registry import RULES
-    except ModuleNotFoundError:
-        return ()
+    from sglang_eagle3_probe.rules.static.registry import RULES
 
     return tuple(cast("report.CheckRule", rule) for rule in RULES)
 

@@ -100,7 +100,7 @@ def not_checked(situation: Situation) -> list[tuple[str, str]]:
     if not situation.arguments:
         left.append(
             (
-                "server arguments: algorithm, steps, quantization, context length",
+                "server arguments (steps, quantization, context length); EAGLE3 was assumed",
                 'add --args "..." with the flags of your server command',
             )
         )
@@ -252,8 +252,11 @@ def _finding(diagnosis: Diagnosis, finding: Finding, width: int) -> list[Line]:
     style = STYLES[finding.severity]
     head = f"{finding.severity}[{finding.code}]: "
     lines = wrapped(head, finding.message, width, style, "bold")
+    before = None
     for seen in finding.evidence:
-        lines += wrapped("  --> ", seen.where, width, "blue")
+        if seen.where != before:
+            lines += wrapped("  --> ", seen.where, width, "blue")
+        before = seen.where
         lines += wrapped("   |  ", f"{seen.what} = {short(seen.value)}", width, "blue")
     why = diagnosis.why.get(finding.code, "").split("\n\n")[0].replace("`", "")
     if why and finding.severity != "note":

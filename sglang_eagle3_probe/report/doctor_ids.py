@@ -20,6 +20,12 @@ def in_force(situation: Situation) -> tuple[tuple[int, ...], str] | Unserved:
     layers = situation.num_layers
     if layers is None:
         return Unserved("the target's config does not say how many layers it has", certain=False)
+    if situation.algorithm not in (None, "EAGLE3"):
+        return Unserved(
+            f"nothing: aux hidden states are captured for EAGLE3 only, not for "
+            f"{situation.algorithm}",
+            certain=True,
+        )
     if not situation.uses_aux:
         return Unserved(
             "use_aux_hidden_state is false: the draft gets the final state, after the norm",
