@@ -7,7 +7,7 @@ Which class and release is data in ``host/target_classes.py``: Gemma-3 from 0.5.
 from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
-from sglang_eagle3_probe.host.conventions import known_faults
+from sglang_eagle3_probe.host.conventions import known_faults, lookup
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, target_key, whole
 from sglang_eagle3_probe.rules.static.layer_ids import in_force
@@ -36,6 +36,7 @@ def _check(situation: Situation) -> list[Result]:
     if in_force(situation) is None:
         return []
     results: list[Result] = []
+    row = lookup(situation.target_class)
     for fault in known_faults(situation.target_class, situation.release):
         if fault.captures_nothing:
             continue
@@ -43,6 +44,7 @@ def _check(situation: Situation) -> list[Result]:
         if fault.needs and (_ranks(situation) < 2 or off):
             continue
         last = ".".join(map(str, fault.until))
+        file = f"models/{row.file}.py" if row is not None else "the model file"
         results.append(
             RULE.finding(
                 "warning" if fault.needs else "error",
@@ -59,7 +61,7 @@ def _check(situation: Situation) -> list[Result]:
                 + (
                     ", or start it with `--enforce-disable-flashinfer-allreduce-fusion`"
                     if fault.needs
-                    else ", or patch the capture in the model file (add the residual, clone)"
+                    else f", or mend the capture in `{file}` (add the residual, clone the tensor)"
                 ),
             )
         )

@@ -59,7 +59,7 @@ def _check(situation: Situation) -> list[Result]:
         ]
         if not reads:
             later = (
-                f"upgrade SGLang to {first} or later"
+                f"upgrade SGLang: `pip install sglang>={first}`"
                 if first
                 else (
                     "serve it with an engine that has the norm, or train an MLA draft with "

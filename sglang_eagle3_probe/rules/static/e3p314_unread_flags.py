@@ -35,7 +35,7 @@ FIXES = {
     "eh_proj_before_attn": "retrain with `eh_proj_before_attn: false`; SGLang has no such "
     "projection",
     "use_mtp_layernorm": "retrain with `use_mtp_layernorm: false`; SGLang has no such norm",
-    "norm_output": "upgrade SGLang to 0.5.12 or later (MLA drafts: 0.5.13)",
+    "norm_output": "upgrade SGLang: `pip install sglang>=0.5.13`",
 }
 
 

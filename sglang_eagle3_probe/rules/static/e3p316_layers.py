@@ -61,7 +61,7 @@ def _check(situation: Situation) -> list[Result]:
                 evidence,
                 'set `"num_hidden_layers": 1` if the checkpoint holds one layer'
                 if stored == 1
-                else "upgrade SGLang to 0.5.12 or later"
+                else "upgrade SGLang: `pip install sglang>=0.5.12`"
                 if not is_mla(situation)
                 else 'train a draft with `"num_hidden_layers": 1`',
             )

@@ -51,7 +51,7 @@ def _check(situation: Situation) -> list[Result]:
                 f"SGLang captures {asked} states, and {situation.draft_class} of "
                 f"{situation.release} builds fc for {built}",
                 evidence,
-                "upgrade SGLang to 0.5.12 or later"
+                "upgrade SGLang: `pip install sglang>=0.5.12`"
                 if old
                 else f'set `"num_aux_hidden_states": {asked}` in the draft\'s config.json, or name '
                 f'{built} ids in `"eagle_config"`',

@@ -1,7 +1,8 @@
 """E3P510: theta or scaling that this release reads from the other place.
 
 ``llama.py`` reads ``rope_theta`` and ``rope_scaling`` in 0.5.9, and ``rope_parameters`` before them
-from 0.5.10; ``kimi_k25_eagle3.py`` does the latter from its first release.
+from 0.5.10; ``kimi_k25_eagle3.py`` does the latter from its first release. Transformers 5 keeps the
+theta in ``rope_parameters`` when both are given, and copies a lone ``rope_theta`` into it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _check(situation: Situation) -> list[Result]:
             return []
         return [
             RULE.finding(
-                "error",
+                "warning",
                 f"the draft's config names two rotary thetas, {rope.old_theta:g} and "
                 f"{rope.new_theta:g}; SGLang {situation.release} takes {theta:g}",
                 evidence,
@@ -55,17 +56,6 @@ def _check(situation: Situation) -> list[Result]:
                 evidence,
                 f'write `"rope_theta": {rope.new_theta:g}` at the top level of the draft\'s '
                 "config.json",
-            )
-        ]
-    outside = rope.new_layout and rope.new_theta is None and rope.old_theta is not None
-    if outside and reads_new and rope.old_theta != DEFAULT_THETA:
-        return [
-            RULE.finding(
-                "warning",
-                "`rope_parameters` has no rope_theta, and SGLang then takes 10000 unless "
-                f"Transformers copies the top-level {rope.old_theta:g} into it",
-                evidence,
-                f'write `"rope_theta": {rope.old_theta:g}` into `rope_parameters`',
             )
         ]
     return []
