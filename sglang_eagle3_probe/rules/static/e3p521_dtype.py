@@ -38,7 +38,7 @@ def _check(situation: Situation) -> list[Result]:
     given = situation.argument("dtype", "auto")
     draft = _dtype(situation.draft.config)
     target = _dtype(situation.target.text_config) or _dtype(situation.target.config)
-    if given not in {"auto", None} or draft == target or not {draft, target} <= HALF:
+    if given not in ("auto", None) or draft == target or not {draft, target} <= HALF:
         return []
     return [
         RULE.finding(

@@ -116,6 +116,9 @@ ALGORITHM: list[Case] = [
      {"draft": {"architectures": ["Eagle3Speculator"], "transformer_layer_config": {"a": 1}}}),
     ("E3P213", "quiet", {"draft": MLA_DRAFT, "release": "0.5.12"}),
     ("E3P213", "quiet", {"draft": {"architectures": ["DeepseekV3ForCausalLMNextN"]}}),
+    ("E3P214", "error", {"ids": [15], "weights": {"fc.weight": tensor(HIDDEN, HIDDEN)}}),
+    ("E3P214", "note", {"ids": [15], "weights": {"fc.weight": ...}}),
+    ("E3P214", "quiet", {"ids": [1, 15]}),
 ]  # fmt: skip
 
 STRUCTURE: list[Case] = [

@@ -6,15 +6,24 @@ import re
 from typing import Any
 
 import pytest
+from unit.static_rules.cases import CASES
+from unit.static_rules.situations import ARGUMENTS, DRAFT, MLA_DRAFT, TARGET, situation
 
 from sglang_eagle3_probe.rules.base import Finding, Result
 from sglang_eagle3_probe.rules.registry import RULES as TRACE_RULES
 from sglang_eagle3_probe.rules.static import registry
 from sglang_eagle3_probe.rules.static.base import StaticRule
 from sglang_eagle3_probe.rules.static.registry import RULES, judge
-from unit.static_rules.cases import CASES
-from unit.static_rules.situations import situation
 
+ODD: tuple[Any, ...] = (
+    None, True, 0, -1, 3, 10**30, 1e308, "", "x", [], [None], ["a", 1], {}, {"a": []}, [-1, 2, 2],
+)  # fmt: skip
+KEYS = sorted(
+    {*DRAFT, *TARGET, "eagle_config", "rope_parameters", "rope_scaling", "sliding_window", "bias"}
+    | {"layer_types", "target_hidden_size", "num_aux_hidden_states", "quantization_config"}
+    | {"eagle_aux_hidden_state_layer_ids", "aux_hidden_states_layer_ids", "text_config", "dtype"}
+    | {"norm_output", "fc_norm", "attention_bias", "transformer_layer_config", "q_lora_rank"}
+)
 EXACT = re.compile(r"`[^`]+`")
 RELEASES = ("0.5.9", "0.5.11", "0.5.12.post1", "0.5.13", "0.5.16", "0.5.17", "0.5.23", "0.6.0")
 
@@ -76,6 +85,25 @@ def test_codes_are_free_and_unique() -> None:
     codes = [rule.code for rule in RULES]
     assert len(codes) == len(set(codes))
     assert not set(codes) & {rule.code for rule in TRACE_RULES}
+
+
+@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("side", ["draft", "target", "arguments"])
+def test_odd_values_break_no_rule(side: str, name: str) -> None:
+    for value in ODD:
+        for release in ("0.5.9", "0.5.23"):
+            for extra in ({}, MLA_DRAFT):
+                changes: dict[str, Any] = {"draft": dict(extra), "release": release}
+                changes[side] = {**changes.get(side, {}), name: value}
+                for result in judge(situation(**changes)):
+                    assert "the rule itself failed" not in result.message, (value, result)
+
+
+@pytest.mark.parametrize("name", [*sorted(ARGUMENTS), "quantization", "dtype"])
+def test_odd_arguments_break_no_rule(name: str) -> None:
+    for value in ODD:
+        for result in judge(situation(arguments={name: value})):
+            assert "the rule itself failed" not in result.message, (value, result)
 
 
 def test_a_rule_that_fails_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
