@@ -299,7 +299,7 @@ def test_weights_that_are_a_folder(tmp_path: Path) -> None:
 
 
 def test_two_hundred_shards_of_sixty_thousand_tensors(tmp_path: Path) -> None:
-    """Sparse files of 5 GB each, as a large target has them."""
+    """Sparse files of 2.4 GB each, as a large target has them."""
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "config.json").write_text(json.dumps(make.TARGET_CONFIG))
     size = 8 << 20
