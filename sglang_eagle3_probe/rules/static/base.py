@@ -14,6 +14,8 @@ LLAMA = "LlamaForCausalLMEagle3"
 """``models/llama_eagle3.py``, in every release read (0.5.9 to 0.5.23)."""
 MLA = "Eagle3DeepseekV2ForCausalLM"
 """``models/kimi_k25_eagle3.py``, from 0.5.12."""
+ALIASES = frozenset({"Eagle3LlamaForCausalLM", "LlamaEagle3DraftModel"})
+"""Names that trainers (AngelSlim, NeMo) give to drafts of the Llama class's layout."""
 NESTED = "eagle_config.eagle_aux_hidden_state_layer_ids"
 TOP = "eagle_aux_hidden_state_layer_ids"
 
@@ -85,13 +87,28 @@ def block(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def plain_llama(situation: Situation) -> bool:
+    """An EAGLE-3 draft that calls itself an ordinary Llama, as EAGLE's own training does."""
+    return situation.draft_class == "LlamaForCausalLM" and (
+        "draft_vocab_size" in situation.draft.config
+        or bool(names_with(situation, "d2t", "midlayer", "fc."))
+    )
+
+
+def served_class(situation: Situation) -> str | None:
+    """The class that serves the draft, once a name that only wants changing (E3P213) is changed."""
+    if situation.draft_class in ALIASES or plain_llama(situation):
+        return LLAMA
+    return situation.draft_class
+
+
 def is_mla(situation: Situation) -> bool:
     return situation.draft_class == MLA
 
 
 def known_class(situation: Situation) -> bool:
-    """Whether the draft names a class whose source these rules were checked against."""
-    return situation.draft_class in {LLAMA, MLA}
+    """Whether the draft is served by a class whose source these rules were checked against."""
+    return served_class(situation) in {LLAMA, MLA}
 
 
 def reduced(situation: Situation) -> bool:

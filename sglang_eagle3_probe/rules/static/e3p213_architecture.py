@@ -14,7 +14,7 @@ from sglang_eagle3_probe.rules.static.base import (
     StaticRule,
     eagle3_served,
     key,
-    names_with,
+    plain_llama,
     since,
 )
 
@@ -38,9 +38,7 @@ def _check(situation: Situation) -> list[Result]:
     if name == MLA and since(situation, "0.5.12"):
         return []
     config = situation.draft.config
-    plain = name == "LlamaForCausalLM" and (
-        "draft_vocab_size" in config or bool(names_with(situation, "d2t", "midlayer", "fc."))
-    )
+    plain = plain_llama(situation)
     known = any(part in (name or "").lower() for part in RENAMED)
     if name is not None and not plain and not known:
         return []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, seen_key
+from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, seen_key, served_class
 
 PAGE = Page(
     checks="Whether the draft's config carries `target_hidden_size` with the value null.",
@@ -25,7 +25,7 @@ def _check(situation: Situation) -> list[Result]:
     config = situation.draft.config
     if "target_hidden_size" not in config or config["target_hidden_size"] is not None:
         return []
-    if situation.draft_class != LLAMA:
+    if served_class(situation) != LLAMA:
         return []
     return [
         RULE.finding(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, names_with
+from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, names_with, served_class
 
 PAGE = Page(
     checks="Signs of a ModelOpt export (`use_input_layernorm_in_first_layer` and its siblings in "
@@ -40,7 +40,7 @@ def _is_modelopt(situation: Situation) -> bool:
 
 
 def _check(situation: Situation) -> list[Result]:
-    if situation.draft_class != LLAMA or not _is_modelopt(situation):
+    if served_class(situation) != LLAMA or not _is_modelopt(situation):
         return []
     nested = situation.eagle_config or {}
     first = nested.get(KEYS[0], situation.draft.config.get(KEYS[0]))

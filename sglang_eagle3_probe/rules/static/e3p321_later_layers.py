@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, some
+from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, served_class, some
 from sglang_eagle3_probe.rules.static.draft_module import missing, quantised, split
 
 PAGE = Page(
@@ -24,7 +24,7 @@ PAGE = Page(
 
 
 def _check(situation: Situation) -> list[Result]:
-    if situation.draft_class != LLAMA or quantised(situation):
+    if served_class(situation) != LLAMA or quantised(situation):
         return []
     _, norms = missing(situation)
     taken, _ = split(situation)

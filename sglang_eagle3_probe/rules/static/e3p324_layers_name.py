@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, since, tensor_names
+from sglang_eagle3_probe.rules.static.base import (
+    LLAMA,
+    StaticRule,
+    served_class,
+    since,
+    tensor_names,
+)
 
 PAGE = Page(
     checks="Whether the draft layer's tensors are called `layers.0.*` on SGLang 0.5.11 or earlier.",
@@ -21,7 +27,7 @@ PAGE = Page(
 
 
 def _check(situation: Situation) -> list[Result]:
-    if situation.draft_class != LLAMA or since(situation, "0.5.12"):
+    if served_class(situation) != LLAMA or since(situation, "0.5.12"):
         return []
     lost = [n for n in tensor_names(situation) if n.removeprefix("model.").startswith("layers.0.")]
     if not lost:

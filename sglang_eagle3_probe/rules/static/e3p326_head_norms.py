@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, names_with, some
+from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, names_with, served_class, some
 
 PAGE = Page(
     checks="Tensors `q_norm` and `k_norm` in a draft of the Llama class.",
@@ -21,7 +21,7 @@ PAGE = Page(
 
 
 def _check(situation: Situation) -> list[Result]:
-    lost = names_with(situation, "q_norm.", "k_norm.") if situation.draft_class == LLAMA else []
+    lost = names_with(situation, "q_norm.", "k_norm.") if served_class(situation) == LLAMA else []
     if not lost:
         return []
     return [

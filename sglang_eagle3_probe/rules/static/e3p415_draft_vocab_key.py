@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, key, known_class
+from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, key, known_class, served_class
 
 PAGE = Page(
     checks="Whether the draft's config has `draft_vocab_size`, and what a null means with the head "
@@ -36,7 +36,7 @@ def _check(situation: Situation) -> list[Result]:
         Seen("lm_head rows", situation.head_rows, "draft checkpoint: lm_head.weight"),
     ]
     fix = f'write `"draft_vocab_size": {rows}` into the draft\'s config.json'
-    if situation.draft_class == LLAMA and "draft_vocab_size" not in config:
+    if served_class(situation) == LLAMA and "draft_vocab_size" not in config:
         return [
             RULE.finding(
                 "error",

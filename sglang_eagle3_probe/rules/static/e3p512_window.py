@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, seen_key, since, whole
+from sglang_eagle3_probe.rules.static.base import (
+    LLAMA,
+    StaticRule,
+    seen_key,
+    served_class,
+    since,
+    whole,
+)
 
 PAGE = Page(
     checks="`sliding_window`, `use_sliding_window` and `layer_types` of the draft against "
@@ -25,7 +32,7 @@ PAGE = Page(
 def _check(situation: Situation) -> list[Result]:
     config = situation.draft.config
     window = situation.draft.integer("sliding_window")
-    if situation.draft_class != LLAMA or window is None or window <= 0:
+    if served_class(situation) != LLAMA or window is None or window <= 0:
         return []
     types = config.get("layer_types")
     if config.get("use_sliding_window") is False and types is None:

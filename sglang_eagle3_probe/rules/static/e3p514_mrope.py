@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, key, target_key
+from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, key, served_class, target_key
 from sglang_eagle3_probe.rules.static.rope import rope_of
 
 PAGE = Page(
@@ -26,7 +26,7 @@ def _check(situation: Situation) -> list[Result]:
     draft = rope_of(situation.draft.config).scaling
     target = rope_of(situation.target.text_config).scaling
     outer = rope_of(situation.target.config).scaling
-    if situation.draft_class != LLAMA or "mrope_section" not in draft:
+    if served_class(situation) != LLAMA or "mrope_section" not in draft:
         return []
     if "mrope_section" in target or "mrope_section" in outer:
         return []

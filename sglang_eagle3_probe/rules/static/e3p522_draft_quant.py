@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, block, is_mla, key
+from sglang_eagle3_probe.rules.static.base import (
+    LLAMA,
+    StaticRule,
+    block,
+    is_mla,
+    key,
+    served_class,
+)
 from sglang_eagle3_probe.rules.static.draft_module import quantised
 
 PAGE = Page(
@@ -29,7 +36,7 @@ def _check(situation: Situation) -> list[Result]:
     if not quantised(situation):
         return []
     method = block(situation.draft.config, "quantization_config").get("quant_method")
-    names: tuple[str, ...] = ("fc.weight",) if situation.draft_class == LLAMA else ()
+    names: tuple[str, ...] = ("fc.weight",) if served_class(situation) == LLAMA else ()
     if is_mla(situation):
         names = ("layers.0.self_attn.kv_b_proj.weight", "midlayer.self_attn.kv_b_proj.weight")
     results: list[Result] = []
