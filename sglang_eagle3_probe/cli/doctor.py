@@ -11,6 +11,7 @@ from sglang_eagle3_probe.checkpoint.arguments import parse_arguments
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.checkpoint.reader import read_checkpoint
 from sglang_eagle3_probe.checkpoint.tokens import count_tokens
+from sglang_eagle3_probe.cli import explain
 from sglang_eagle3_probe.cli.errors import UsageError
 from sglang_eagle3_probe.host import conventions
 from sglang_eagle3_probe.report import doctor as report
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
             print(f"{rule.code}  {rule.title}")
         return 0
     if options.explain is not None:
-        return _explain(options.explain)
+        return explain.run(argparse.Namespace(code=options.explain))
     missing = [f"--{name}" for name in ("target", "draft") if getattr(options, name) is None]
     if missing:
         raise UsageError(
@@ -102,15 +103,3 @@ def _release(given: str | None) -> tuple[str, str]:
     if number < conventions.OLDEST_READ:
         return given, "as asked; older than the oldest known, so not proved"
     return given, "as asked"
-
-
-def _explain(code: str) -> int:
-    from sglang_eagle3_probe.cli.explain import _wrapped
-    from sglang_eagle3_probe.rules.pages import page
-    from sglang_eagle3_probe.rules.registry import find
-
-    found: Any = next((rule for rule in rules() if rule.code == code.upper()), None) or find(code)
-    if found is None:
-        raise UsageError(f"there is no rule {clean(code)!r}. Fix: see doctor --list")
-    print(_wrapped(page(found)))
-    return 0

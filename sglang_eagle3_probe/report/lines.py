@@ -88,8 +88,9 @@ def show(lines: Iterable[Line], stream: TextIO | None = None) -> None:
             pass
         else:
             console = Console(file=out, highlight=False)
-            for line in lines:
-                console.print(Text.assemble(*line.parts), soft_wrap=True)
-            return
+            if not console.no_color:
+                for line in lines:
+                    console.print(Text.assemble(*line.parts), soft_wrap=True)
+                return
     for line in lines:
         print(line.text.rstrip(), file=out)

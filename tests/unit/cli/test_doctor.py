@@ -153,6 +153,34 @@ def test_fast_enough(tmp_path: Path) -> None:
     assert time.perf_counter() - start < 2.0
 
 
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals here")
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_colours_on_a_terminal_unless_told_not_to(tmp_path: Path, no_color: str) -> None:
+    pytest.importorskip("rich")
+    ours, theirs = os.openpty()
+    started = subprocess.Popen(
+        [sys.executable, "-m", "sglang_eagle3_probe.cli.main", "doctor", *pair(tmp_path)],
+        stdout=theirs,
+        env={
+            **{k: v for k, v in os.environ.items() if k != "NO_COLOR"},
+            "PYTHONPATH": str(ROOT),
+            "TERM": "xterm-256color",
+            **({"NO_COLOR": no_color} if no_color else {}),
+        },
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 65536):
+            shown += part
+    except OSError:  # Linux says EIO at the end
+        pass
+    os.close(ours)
+    assert started.wait(60) in (0, 1)
+    assert b"Not checked" in shown
+    assert (b"\x1b[" in shown) == (not no_color)
+
+
 def test_list_and_explain() -> None:
     listed = run("--list")
     assert listed.returncode == 0
