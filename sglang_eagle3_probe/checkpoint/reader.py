@@ -27,6 +27,7 @@ INDEX = "model.safetensors.index.json"
 SHARD = ".safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MAX_SHARDS = 10_000
+MAX_TENSORS = 5_000_000
 
 
 def read_checkpoint(given: str) -> CheckpointFacts:
@@ -209,8 +210,15 @@ def _shard_name(folder: Path, file: object) -> str:
 def _headers(folder: Path, shards: list[str], notes: list[str]) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     twice: list[str] = []
+    seen = 0
     for name in shards:
         found = read_header(inside(folder, folder / name), name)
+        seen += len(found)
+        if seen > MAX_TENSORS:
+            raise CheckpointError(
+                f"{shown(folder)} names more than {MAX_TENSORS} tensors; no model has that many. "
+                "Fix: give the config.json itself to judge without weights."
+            )
         twice += [tensor for tensor in found if tensor in entries]
         entries.update(found)
     if twice:

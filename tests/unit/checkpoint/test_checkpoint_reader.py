@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from unit.checkpoint import checkpoint_files as make
 
+from sglang_eagle3_probe.checkpoint import reader
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError, Situation
 from sglang_eagle3_probe.checkpoint.reader import read_checkpoint
 
@@ -293,6 +294,11 @@ def test_weights_that_are_a_folder(tmp_path: Path) -> None:
     place = make.target(tmp_path)
     (place / "model.safetensors").mkdir()
     refusal(place)
+
+
+def test_too_many_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_TENSORS", 5)
+    assert "more than 5 tensors" in refusal(make.draft(tmp_path))
 
 
 # -- speed --------------------------------------------------------------------------------------
