@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
-from sglang_eagle3_probe.host.versions import Releases
+from sglang_eagle3_probe.host.conventions import release as release_numbers
 from sglang_eagle3_probe.rules.base import Finding, Page, Result, Seen, Severity, Unknown
 
 LLAMA = "LlamaForCausalLMEagle3"
@@ -40,7 +40,10 @@ class StaticRule:
 
 def since(situation: Situation, release: str) -> bool:
     """Whether the release judged is this one or later; an unreadable one counts as newest."""
-    return Releases(since=release).contains(situation.release)
+    try:
+        return release_numbers(situation.release) >= release_numbers(release)
+    except ValueError:
+        return True
 
 
 def key(situation: Situation, name: str) -> str:

@@ -43,6 +43,17 @@ def _check(situation: Situation) -> list[Result]:
     if name is not None and not plain and not known:
         return []
     fix = 'write `"architectures": ["LlamaForCausalLMEagle3"]` into the draft\'s config.json'
+    layers = situation.draft.integer("num_hidden_layers")
+    if layers is not None and layers > 4:
+        fix += (
+            f", after checking that its {layers} layers are not the target's: most drafts have "
+            '`"num_hidden_layers": 1`'
+        )
+    if "peagle" in (name or "").lower():
+        fix = (
+            "serve it with an engine that knows parallel drafts; SGLang would need a draft trained "
+            'as `"architectures": ["LlamaForCausalLMEagle3"]`'
+        )
     if name == MLA:
         fix = "upgrade SGLang to 0.5.12 or later, which has this class under `models/`"
     if config.get("transformer_layer_config"):

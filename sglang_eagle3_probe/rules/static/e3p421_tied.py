@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import StaticRule, known_class, seen_key
+from sglang_eagle3_probe.rules.static.base import StaticRule, known_class, seen_key, served_class
 
 PAGE = Page(
     checks="`tie_word_embeddings: true` in a draft, against its head and vocabulary.",
@@ -29,6 +29,15 @@ def _check(situation: Situation) -> list[Result]:
     head = situation.head_rows
     if not small and head is None:
         return []
+    if situation.draft_class != served_class(situation):
+        return [
+            RULE.unknown(
+                "once its architecture is renamed, `tie_word_embeddings` makes the target's "
+                "embedding the draft's head; its trainer may not have tied them",
+                'look for `lm_head.weight` in the checkpoint: with it, set `"tie_word_embeddings": '
+                "false` in the draft's config.json",
+            )
+        ]
     return [
         RULE.finding(
             "error",

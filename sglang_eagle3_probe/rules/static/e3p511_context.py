@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import StaticRule, key, target_key, whole
+from sglang_eagle3_probe.rules.static.base import LLAMA, MLA, StaticRule, key, target_key, whole
 from sglang_eagle3_probe.rules.static.rope import context_lengths
 
 PAGE = Page(
@@ -23,6 +23,8 @@ PAGE = Page(
     "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 only lifts the check.",
     ignore="When requests stay short and you set the variable knowingly.",
 )
+DEFAULTS = {"llama": 2048, "kimi_k2": 4096, "deepseek_v3": 4096}
+"""What the config class of a model type supplies when the key is missing (Transformers 5)."""
 
 
 def _check(situation: Situation) -> list[Result]:
@@ -31,8 +33,11 @@ def _check(situation: Situation) -> list[Result]:
     target = context_lengths(situation.target.text_config)
     if draft is None or (named is None and target is None):
         return []
-    if "max_position_embeddings" not in situation.draft.config:
-        return []
+    if situation.draft.integer("max_position_embeddings") is None:
+        default = DEFAULTS.get(situation.draft.model_type or "")
+        if default is None or situation.draft_class not in {LLAMA, MLA}:
+            return []
+        draft = (default, default)
     if named is None and situation.target.integer("max_position_embeddings") is None:
         return []
     server = named if named is not None else (target or (0, 0))[0]
