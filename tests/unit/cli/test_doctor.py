@@ -134,7 +134,6 @@ def test_neither_torch_nor_sglang_is_imported(tmp_path: Path) -> None:
     assert not imported(tmp_path, "torch", "sglang", "numpy", "transformers", "safetensors")
 
 
-@pytest.mark.xfail(reason="rules/static/base.py compares releases with host/versions")
 def test_packaging_is_not_needed(tmp_path: Path) -> None:
     """It is no dependency of this package; where SGLang is absent it may be, too."""
     assert not imported(tmp_path, "packaging")
