@@ -1,4 +1,7 @@
-"""Targets that public draft configs were made for: shapes as their own configs state them."""
+"""Targets that public draft configs were made for, by shape.
+
+Written down from general knowledge of the released models, not read from their files.
+"""
 
 from __future__ import annotations
 
