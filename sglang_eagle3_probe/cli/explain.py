@@ -8,8 +8,6 @@ import textwrap
 from typing import Any
 
 from sglang_eagle3_probe.cli.errors import UsageError
-from sglang_eagle3_probe.rules.pages import RULES_BY_CODE, page
-from sglang_eagle3_probe.rules.registry import find
 
 
 def add(commands: Any) -> None:
@@ -25,14 +23,17 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a page or the list."""
+    from sglang_eagle3_probe.rules.pages import RULES_BY_CODE, page
+
     if options.code is None:
         for listed in RULES_BY_CODE:
             print(f"{listed.code}  {listed.title}")
         return 0
-    rule = find(options.code)
+    rule = next((rule for rule in RULES_BY_CODE if rule.code == options.code.upper()), None)
     if rule is None:
-        codes = ", ".join(r.code for r in RULES_BY_CODE)
-        raise UsageError(f"there is no rule {options.code!r}. Fix: use one of {codes}")
+        raise UsageError(
+            f"there is no rule {options.code!r}. Fix: sglang-eagle3-probe explain lists them all"
+        )
     print(_wrapped(page(rule)))
     return 0
 

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from sglang_eagle3_probe import __version__
-from sglang_eagle3_probe.cli import explain, report, show, tail
+from sglang_eagle3_probe.checkpoint.facts import CheckpointError
+from sglang_eagle3_probe.cli import doctor, explain, report, show, tail
 from sglang_eagle3_probe.cli.errors import UsageError
 from sglang_eagle3_probe.trace.reader import TraceError
 
@@ -27,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (report, tail, show, explain):
+    for module in (doctor, report, tail, show, explain):
         module.add(commands)
     return result
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
         return code
-    except (TraceError, UsageError) as error:
+    except (CheckpointError, TraceError, UsageError) as error:
         print(f"sglang-eagle3-probe: {error}", file=sys.stderr)
         return COULD_NOT_RUN
     except KeyboardInterrupt:

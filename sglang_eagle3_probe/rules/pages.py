@@ -7,6 +7,8 @@ from pathlib import Path
 
 from sglang_eagle3_probe.rules.base import Rule
 from sglang_eagle3_probe.rules.registry import RULES
+from sglang_eagle3_probe.rules.static.base import StaticRule
+from sglang_eagle3_probe.rules.static.registry import RULES as STATIC_RULES
 
 HEADINGS = (
     ("What it checks", "checks"),
@@ -17,7 +19,7 @@ HEADINGS = (
 )
 
 
-def page(rule: Rule) -> str:
+def page(rule: Rule | StaticRule) -> str:
     """One rule's page."""
     parts = [f"# {rule.code}: {rule.title}"]
     parts += [f"## {heading}\n\n{getattr(rule.page, name)}" for heading, name in HEADINGS]
@@ -26,26 +28,30 @@ def page(rule: Rule) -> str:
 
 def index() -> str:
     """The list of all rules."""
-    rows = "\n".join(f"| [{r.code}]({r.code}.md) | {r.title} |" for r in RULES_BY_CODE)
+    rows = "\n".join(
+        f"| [{r.code}]({r.code}.md) | {'doctor' if isinstance(r, StaticRule) else 'report'} "
+        f"| {r.title} |"
+        for r in RULES_BY_CODE
+    )
     return (
         "# Rules\n\n"
-        "`sglang-eagle3-probe report` runs them all; `sglang-eagle3-probe explain CODE` prints a "
-        "page. Exit codes: 0 clean (notes allowed), 1 errors or warnings, 2 could not run. These "
-        "pages are generated from the rules: `python -m sglang_eagle3_probe.rules.pages "
-        "docs/rules`.\n\n"
-        "| Block | Subject |\n| --- | --- |\n"
+        "`sglang-eagle3-probe report` runs those on a trace, `sglang-eagle3-probe doctor` those "
+        "that need two configs and the headers of the draft's checkpoint. Exit codes: 0 clean "
+        "(notes allowed), 1 errors or warnings, 2 could not run. These pages are generated from "
+        "the rules: `python -m sglang_eagle3_probe.rules.pages docs/rules`.\n\n"
         "| E3P1xx | layer ids: which target layers reach the draft, in which order |\n"
-        "| E3P2xx | aux hidden states lost, `fc` bypassed, algorithm flag |\n"
+        "| E3P2xx | aux hidden states lost, `fc` bypassed, algorithm flag, architecture |\n"
         "| E3P3xx | structure and weights of the draft |\n"
         "| E3P4xx | vocabulary map, embedding, head |\n"
-        "| E3P6xx | acceptance |\n"
+        "| E3P5xx | rotary settings, context length, quantisation, dtype |\n"
+        "| E3P6xx | acceptance, and the numbers of speculation |\n"
         "| E3P7xx | values of states (level `stats`) |\n"
         "| E3P9xx | the probe and its trace |\n\n"
-        f"| Code | Title |\n| --- | --- |\n{rows}\n"
+        f"| Code | Command | Title |\n| --- | --- | --- |\n{rows}\n"
     )
 
 
-RULES_BY_CODE = sorted(RULES, key=lambda rule: rule.code)
+RULES_BY_CODE: list[Rule | StaticRule] = sorted((*RULES, *STATIC_RULES), key=lambda rule: rule.code)
 
 
 def pages() -> dict[str, str]:

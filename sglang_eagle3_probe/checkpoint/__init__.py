@@ -1,0 +1,1 @@
+"""Reading checkpoints as files: configs, safetensors headers, vocabulary maps. No torch."""

@@ -1,0 +1,105 @@
+"""``doctor``: names wiring faults from two configs and headers, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import metadata
+from typing import Any, cast
+
+from sglang_eagle3_probe.checkpoint.arguments import parse_arguments
+from sglang_eagle3_probe.checkpoint.facts import Situation
+from sglang_eagle3_probe.checkpoint.reader import read_checkpoint
+from sglang_eagle3_probe.checkpoint.tokens import count_tokens
+from sglang_eagle3_probe.cli import explain
+from sglang_eagle3_probe.cli.errors import UsageError
+from sglang_eagle3_probe.host import conventions
+from sglang_eagle3_probe.report import doctor as report
+from sglang_eagle3_probe.report.lines import clean, show, width_of
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    command = commands.add_parser(
+        "doctor",
+        help="judge a target and a draft from their files, before anything runs",
+        description="Reads two configs and safetensors headers (never weights) and names what "
+        "would be wired wrongly. Needs neither SGLang nor a GPU. Exit code 1 when there are errors "
+        "or warnings.",
+    )
+    place = "folder, config.json, or a model in the local Hugging Face cache"
+    command.add_argument("--target", metavar="PLACE", help=place)
+    command.add_argument("--draft", metavar="PLACE", help=place)
+    command.add_argument(
+        "--sglang-version",
+        metavar="V",
+        help="release to judge, such as 0.5.23 (default: the installed one, else the newest known)",
+    )
+    command.add_argument(
+        "--args", metavar="TEXT", help="the server's flags: --args='--speculative-num-steps 3 ...'"
+    )
+    command.add_argument(
+        "--tokens", metavar="FILE", help="token ids or text, to see what the draft's map covers"
+    )
+    command.add_argument("--json", action="store_true", help="JSON instead of text")
+    command.add_argument(
+        "--explain-ids", action="store_true", help="show the layer ids in every unit"
+    )
+    command.add_argument("--list", action="store_true", help="list the rules and leave")
+    command.add_argument("--explain", metavar="CODE", help="print a rule's page and leave")
+    command.set_defaults(run=run)
+
+
+def rules() -> tuple[report.CheckRule, ...]:
+    """Every static rule, in the order they are reported."""
+    from sglang_eagle3_probe.rules.static.registry import RULES
+
+    return tuple(cast("report.CheckRule", rule) for rule in RULES)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge and print."""
+    if options.list:
+        for rule in sorted(rules(), key=lambda rule: rule.code):
+            print(f"{rule.code}  {rule.title}")
+        return 0
+    if options.explain is not None:
+        return explain.run(argparse.Namespace(code=options.explain))
+    missing = [f"--{name}" for name in ("target", "draft") if getattr(options, name) is None]
+    if missing:
+        raise UsageError(
+            f"{' and '.join(missing)} missing. Fix: name the target's and the draft's folder or "
+            "config.json"
+        )
+    release, release_from = _release(options.sglang_version)
+    arguments = parse_arguments(options.args or "")
+    target = read_checkpoint(options.target)
+    draft = read_checkpoint(options.draft)
+    counts = count_tokens(options.tokens, options.target) if options.tokens else None
+    situation = Situation(target, draft, release, arguments, counts)
+    diagnosis = report.diagnose(situation, release_from, rules())
+    if options.json:
+        print(report.as_json(diagnosis, ids=options.explain_ids))
+    else:
+        show(report.as_lines(diagnosis, width_of(sys.stdout), ids=options.explain_ids))
+    return diagnosis.exit_code
+
+
+def _release(given: str | None) -> tuple[str, str]:
+    newest = ".".join(map(str, conventions.NEWEST_READ))
+    if given is None:
+        try:
+            installed = metadata.version("sglang")
+            conventions.release(installed)
+        except (metadata.PackageNotFoundError, ValueError):
+            return newest, "newest known; --sglang-version names another"
+        return installed, "the installed one"
+    try:
+        number = conventions.release(given)
+    except ValueError as error:
+        raise UsageError(f"--sglang-version: {clean(error)}") from None
+    if number > conventions.NEWEST_READ:
+        return given, f"as asked; newer than the newest known, {newest}, so not proved"
+    if number < conventions.OLDEST_READ:
+        return given, "as asked; older than the oldest known, so not proved"
+    return given, "as asked"

@@ -1,0 +1,1 @@
+"""Rules that need two configs and the draft's safetensors headers, and nothing that runs."""

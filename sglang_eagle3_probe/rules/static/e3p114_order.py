@@ -1,0 +1,44 @@
+"""E3P114: the list is not ascending.
+
+Capture follows the loop over layers in every class (0.5.9 to 0.5.23), so slots arrive ascending.
+"""
+
+from __future__ import annotations
+
+from sglang_eagle3_probe.checkpoint.facts import Situation
+from sglang_eagle3_probe.rules.base import Page, Result
+from sglang_eagle3_probe.rules.static.base import StaticRule
+from sglang_eagle3_probe.rules.static.layer_ids import evidence, in_force, probe_on
+
+PAGE = Page(
+    checks="Whether the list of layer ids is ascending.",
+    why="SGLang concatenates in the order of the layers. Trainers that concatenate in the order of "
+    "the list (SpecForge, NeMo, AngelSlim, TorchSpec on HF) trained `fc` for another order of "
+    "blocks. On DeepSeek-V2/V3 an unsorted list also fails the test for output ids.",
+    evidence="The list and the boundaries in force.",
+    fix="Start the server with `--enable-probe`, which keeps the order of the list; or sort the "
+    "list and permute the column blocks of `fc.weight` alike.",
+    ignore="When the trainer concatenated ascending whatever the list said (ModelOpt, "
+    "speculators).",
+)
+
+
+def _check(situation: Situation) -> list[Result]:
+    found = in_force(situation)
+    if found is None or found.ids is None or probe_on(situation):
+        return []
+    if list(found.ids) == sorted(found.ids):
+        return []
+    return [
+        RULE.finding(
+            "warning",
+            f"{found.list_text} is not ascending, and SGLang concatenates ascending: the blocks of "
+            "`fc` meet other layers if training kept the order of the list",
+            evidence(situation, found),
+            "start the server with `--enable-probe`, or sort the list and permute the column "
+            "blocks of `fc.weight` alike",
+        )
+    ]
+
+
+RULE = StaticRule("E3P114", "layer ids are not ascending", PAGE, _check)

@@ -1,0 +1,67 @@
+"""E3P115: the embedding output is asked for, and this class and release cannot give it.
+
+Which class captures boundary 0 since which release is data in ``host/target_classes.py``.
+"""
+
+from __future__ import annotations
+
+from sglang_eagle3_probe.checkpoint.facts import Situation
+from sglang_eagle3_probe.host.conventions import reach
+from sglang_eagle3_probe.rules.base import Page, Result
+from sglang_eagle3_probe.rules.static.base import StaticRule
+from sglang_eagle3_probe.rules.static.layer_ids import evidence, in_force, probe_on
+
+PAGE = Page(
+    checks="Lists with -1, or whose boundary 0 is the embedding output, against what the target's "
+    "class does with it in this release.",
+    why="Where a class takes the list as it is, -1 is never met: one state is missing, the server "
+    "stops, and the other ids are one layer early. Where it adds 1, older releases add a residual "
+    "that does not exist yet and stop with a TypeError.",
+    evidence="The list, the boundaries in force, the class and release.",
+    fix="Start the server with `--enable-probe`: it reads a list with -1 as output ids and "
+    "captures the embedding output.",
+    ignore="Never.",
+)
+
+
+def _check(situation: Situation) -> list[Result]:
+    found = in_force(situation)
+    if found is None or found.ids is None or probe_on(situation):
+        return []
+    lost = -1 in found.boundaries
+    if not lost and 0 not in found.boundaries:
+        return []
+    fix = "start the server with `--enable-probe`"
+    if lost:
+        return [
+            RULE.finding(
+                "error",
+                f"{situation.target_class} of SGLang {situation.release} takes {found.list_text} "
+                "as it is: -1 is never captured, and the other ids are one layer early",
+                evidence(situation, found),
+                fix,
+            )
+        ]
+    outcome = reach(situation.target_class, situation.release, 0, found.num_layers)
+    if outcome == "captured":
+        return []
+    if outcome == "unknown":
+        return [
+            RULE.unknown(
+                f"whether {situation.target_class} of SGLang {situation.release} captures the "
+                "embedding output is not known",
+                "start the server with `--enable-probe` and read the layer ids in its report",
+            )
+        ]
+    return [
+        RULE.finding(
+            "error",
+            f"{situation.target_class} of SGLang {situation.release} cannot capture the embedding "
+            "output: the first forward stops, as there is no residual yet",
+            evidence(situation, found),
+            fix + ", or upgrade SGLang",
+        )
+    ]
+
+
+RULE = StaticRule("E3P115", "the embedding output cannot be captured", PAGE, _check)
