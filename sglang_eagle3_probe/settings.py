@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 PREFIX = "SGLANG_EAGLE3_PROBE"
@@ -98,6 +99,12 @@ def enable() -> None:
 def set_directory(directory: str) -> None:
     """Choose the trace folder, as an absolute path: children may run elsewhere."""
     os.environ[_variable("dir")] = os.path.abspath(directory)
+
+
+def hub_cache() -> Path:
+    """Hugging Face's local cache, where its own variables say it is."""
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
 def _text(value: Any) -> str:

@@ -21,6 +21,7 @@ from sglang_eagle3_probe.checkpoint.safetensors_file import (
     read_integers,
     where_set,
 )
+from sglang_eagle3_probe.settings import hub_cache
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -91,8 +92,7 @@ def _in_hub_cache(given: str) -> Path | None:
     parts = given.split("/")
     if len(parts) != 2 or not all(part and part.strip(".") for part in parts):
         return None
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    cache = hub_cache()
     found = cache / f"models--{parts[0]}--{parts[1]}"
     return found if found.is_dir() else None
 
