@@ -8,8 +8,9 @@ the same name with ranges that do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from .versions import Releases
 
@@ -39,6 +40,37 @@ class Seam:
     def target(self) -> str:
         return f"{self.module}:{self.attribute}"
 
+
+@dataclass(frozen=True)
+class ModuleHook:
+    """A forward hook on one module of a loaded model, by torch's own public means.
+
+    Args:
+        name: what the probe calls it.
+        module: which module, in words.
+        why: what we need there.
+    """
+
+    name: str
+    module: str
+    why: str
+
+    def attach(self, module: Any, hook: Callable[[Any, Any, Any], None]) -> None:
+        """Call ``hook(module, inputs, output)`` after each forward of the module. It must return
+        ``None``, which leaves the output as it is, and must not raise."""
+        module.register_forward_hook(hook)
+
+
+DRAFT_FC = ModuleHook(
+    name="draft_fc",
+    module="fc of the draft's inner model",
+    why="whether fc ran is seen, not inferred from widths; level stats also taps what it puts out",
+)
+TARGET_EMBEDDING = ModuleHook(
+    name="target_embedding",
+    module="embed_tokens of the target's inner model",
+    why="level stats compares slots with the embedding output, before layer 0 may overwrite it",
+)
 
 _LAYER_IDS_WHY = (
     "the list of aux layer ids arrives here (before any graph is captured, from 0.5.11 on); "

@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 from ..host.call import Call
+from ..host.seams import DRAFT_FC
 from ..host.session import Session
 from ..host.wrapping import Tap
 from ..trace.records import DraftForward, DraftPhase, FcState
@@ -32,7 +33,7 @@ class DraftForwardTap:
     def _before(self, call: Call) -> None:
         fc = getattr(call.instance, "fc", None)
         if fc is not None and fc not in self._watched:
-            fc.register_forward_hook(self._fc_ran)
+            DRAFT_FC.attach(fc, self._fc_ran)
             self._watched.add(fc)
         batch = call.get("forward_batch")
         hidden = getattr(getattr(batch, "spec_info", None), "hidden_states", None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..host.call import Call
+from ..host.seams import DRAFT_FC, TARGET_EMBEDDING
 from ..host.session import Session
 from ..host.wrapping import Tap
 from .site_clock import SiteClock
@@ -68,7 +69,7 @@ class SlotStatsTap:
                     if ring is not None:
                         ring.tap(EMBEDDING, output)
 
-        embed.register_forward_hook(ran)
+        TARGET_EMBEDDING.attach(embed, ran)
 
     def _target(self, call: Call, result: Any) -> None:
         if call.instance not in self._session.target_logits:
@@ -98,7 +99,7 @@ class SlotStatsTap:
         fc = getattr(call.instance, "fc", None)
         if fc is not None and id(fc) not in self._watched:
             self._watched.add(id(fc))
-            fc.register_forward_hook(self._keep_fc_output)
+            DRAFT_FC.attach(fc, self._keep_fc_output)
         self._fc_output = None
 
     def _keep_fc_output(self, _module: Any, _inputs: Any, output: Any) -> None:
