@@ -42,6 +42,8 @@ class CheckpointFacts:
     t2d_size: int | None = None
     notes: tuple[str, ...] = ()
     """What was not read and why."""
+    trained_output_ids: tuple[int, ...] | None = None
+    """``trained_on_output_ids`` of the trainer's notes beside the weights, in training order."""
     config_file: str = "config.json"
     """Name to use when a finding points into the config."""
 

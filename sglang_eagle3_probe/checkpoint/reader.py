@@ -6,7 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sglang_eagle3_probe.checkpoint.facts import CheckpointError, CheckpointFacts, TensorInfo
+from sglang_eagle3_probe.checkpoint.facts import (
+    CheckpointError,
+    CheckpointFacts,
+    TensorInfo,
+    int_list,
+)
 from sglang_eagle3_probe.checkpoint.files import (
     CONFIG_LIMIT,
     INDEX_LIMIT,
@@ -24,6 +29,7 @@ from sglang_eagle3_probe.checkpoint.safetensors_file import (
 from sglang_eagle3_probe.settings import hub_cache
 
 CONFIG = "config.json"
+TRAINER_NOTES = "trainer_accuracy.json"
 INDEX = "model.safetensors.index.json"
 SHARD = ".safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -138,10 +144,11 @@ def _from_folder(given: str, folder: Path) -> CheckpointFacts:
             f"{_few(pickles)}: pickle files are never loaded, as they can run code; what is in "
             "them is unknown"
         )
+    trained = _trained(folder, names, notes)
     shards, listed = _shards(folder, names, notes)
     if not shards:
         notes.append("no safetensors file: names, shapes and vocabulary maps are unknown")
-        return CheckpointFacts(given, config, None, notes=tuple(notes))
+        return CheckpointFacts(given, config, None, notes=tuple(notes), trained_output_ids=trained)
     entries = _headers(folder, shards, notes)
     _compare(listed, entries, notes)
     d2t = _values(folder, entries, "d2t", notes)
@@ -155,7 +162,20 @@ def _from_folder(given: str, folder: Path) -> CheckpointFacts:
         t2d_kept=where_set(t2d) if t2d is not None else None,
         t2d_size=len(t2d) if t2d is not None else None,
         notes=tuple(notes),
+        trained_output_ids=trained,
     )
+
+
+def _trained(folder: Path, names: list[str], notes: list[str]) -> tuple[int, ...] | None:
+    """The trainer's word on layers. Notes that cannot be read are no reason to stop."""
+    if TRAINER_NOTES not in names:
+        return None
+    try:
+        content = read_object(inside(folder, folder / TRAINER_NOTES), CONFIG_LIMIT)
+    except CheckpointError as error:
+        notes.append(f"{TRAINER_NOTES} was passed over: {error}")
+        return None
+    return int_list(content.get("trained_on_output_ids")) or None
 
 
 def _shards(

@@ -91,6 +91,11 @@ LAYERS: list[Case] = [
     ("E3P123", "unknown",
      {"draft": {**PLAIN, "architectures": ["LlamaEagle3DraftModel"]}}),
     ("E3P123", "quiet", {"draft": PLAIN}),
+    ("E3P124", "error", {"trained": (-1, 2, 30)}),
+    ("E3P124", "error", {"trained": (2, 16, 29)}),
+    ("E3P124", "error", {"ids": [3, 31, 59], "trained": (-1, 2, 30), "target": DEEPSEEK}),
+    ("E3P124", "quiet", {"trained": (1, 15, 28)}),
+    ("E3P124", "quiet", {"ids": [-1, 2, 30], "trained": (-1, 2, 30), "target": DEEPSEEK}),
 ]  # fmt: skip
 
 ALGORITHM: list[Case] = [

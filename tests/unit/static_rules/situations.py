@@ -88,6 +88,7 @@ def situation(
     t2d_size: int | None = VOCAB,
     counts: Mapping[int, int] | None = None,
     config_only: bool = False,
+    trained: tuple[int, ...] | None = None,
 ) -> Situation:
     """The clean pair with these changes; ``ids`` goes under ``eagle_config``."""
     config = changed(DRAFT, draft or {})
@@ -103,6 +104,7 @@ def situation(
         d2t=d2t,
         t2d_kept=kept,
         t2d_size=t2d_size,
+        trained_output_ids=trained,
     )
     if config_only:
         facts = replace(facts, tensors=None, d2t=None, t2d_kept=None, t2d_size=None)
