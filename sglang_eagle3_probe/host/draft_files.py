@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-READ_KEY = "eagle_config.eagle_aux_hidden_state_layer_ids"
 IGNORED_KEYS = (
     "eagle_aux_hidden_state_layer_ids",
     "aux_hidden_states_layer_ids",
@@ -37,11 +36,6 @@ class DraftFiles:
         """First entry of ``architectures``, or an empty text."""
         names = self.config.get("architectures") or [""]
         return str(names[0])
-
-    @property
-    def read_ids(self) -> tuple[int, ...] | None:
-        """The list at the place that SGLang reads."""
-        return _id_list(self.config, READ_KEY)
 
     @property
     def ignored_ids(self) -> dict[str, list[int]]:

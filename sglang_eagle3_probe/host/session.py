@@ -13,7 +13,7 @@ from typing import Any
 from .. import __version__
 from ..settings import Settings
 from ..trace.recorder import Recorder
-from ..trace.records import Header, LayerIds, Ranks, Record
+from ..trace.records import Header, Ranks, Record
 from .draft_files import DraftFiles, read_draft_files
 from .guard import Guard, ProbeConfigurationError
 from .versions import installed_release, installed_version
@@ -76,7 +76,6 @@ class Session:
         self.target_logits: weakref.WeakSet[Any] = weakref.WeakSet()
         """Logits processors that belong to the target."""
         self.draft = DraftFacts()
-        self.pending_layer_ids: LayerIds | None = None
         self.served_class = ""
         """Outer class that delegates to the class being configured, if any."""
         self.last_target_prefill: tuple[str, list[int] | None, list[int] | None] | None = None

@@ -49,7 +49,7 @@ class DraftForwardTap:
         hidden, runs_before = call.scratch
         model = call.instance
         batch = call.get("forward_batch")
-        phase = _phase(getattr(batch, "forward_mode", None))
+        phase = draft_phase(getattr(batch, "forward_mode", None))
         rows = int(hidden.shape[0])
         if phase is None or rows == 0:
             return
@@ -116,7 +116,8 @@ def _embed_width(model: Any) -> int:
     return -1 if width is None else int(width)
 
 
-def _phase(mode: Any) -> DraftPhase | None:
+def draft_phase(mode: Any) -> DraftPhase | None:
+    """What a draft forward is for; ``None`` for idle and unknown modes."""
     if mode_is(mode, "is_idle"):
         return None
     if mode_is(mode, "is_draft_extend_v2") or mode_is(mode, "is_draft_extend"):

@@ -12,6 +12,7 @@ from ..host.call import Call
 from ..host.seams import DRAFT_FC, TARGET_EMBEDDING
 from ..host.session import Session
 from ..host.wrapping import Tap
+from .draft_forward import draft_phase
 from .site_clock import SiteClock
 from .stats_ring import EMBEDDING, StatsRing
 from .tensors import is_capturing, mode_is
@@ -118,14 +119,12 @@ class SlotStatsTap:
             ring.tap(f"{prefix}_hidden", aux[0])
 
     def _prefix(self, mode: Any) -> str | None:
-        if mode_is(mode, "is_idle"):
-            return None
-        if mode_is(mode, "is_draft_extend_v2") or mode_is(mode, "is_draft_extend"):
-            return "extend_verify"
-        if mode_is(mode, "is_decode"):
-            step, self._decode_step = self._decode_step, self._decode_step + 1
-            return f"decode{step}"
-        return "extend_prefill" if mode_is(mode, "is_extend") else None
+        """How this forward's sites are called: its phase, with the step's number in decode."""
+        phase = draft_phase(mode)
+        if phase != "decode":
+            return phase
+        step, self._decode_step = self._decode_step, self._decode_step + 1
+        return f"decode{step}"
 
     def _draft_steps(self, _call: Call) -> None:
         # The step is baked into the captured launch, so it is counted from the loop's own begin.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +16,6 @@ from rig.server import Generation, RigServer
 from sglang_eagle3_probe.settings import PREFIX
 from sglang_eagle3_probe.trace.reader import Trace, read
 from sglang_eagle3_probe.trace.records import Record
-
-TRAINED = "fixtures say so"
 
 
 @dataclass
@@ -90,6 +90,16 @@ def probed(
         **server,
     ) as running:
         yield Probed(running, traces)
+
+
+def cli(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user would."""
+    return subprocess.run(
+        [sys.executable, "-m", "sglang_eagle3_probe.cli.main", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def only(trace: Trace, record_type: type[Record]) -> list[Any]:

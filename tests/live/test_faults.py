@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import probed, tokens
+from probed import cli, probed, tokens
 
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.records import Fault, LayerIds, VerifyRound
@@ -88,12 +87,7 @@ def test_a_full_disk(
         trace = run.trace(lambda t: bool(t.processes[0].losses.dropped_records))
     assert tokens(answers) == [t[:16] for t in plain[:2]]
     assert trace.processes[0].losses.write_errors > 0
-    shown = subprocess.run(
-        [sys.executable, "-m", "sglang_eagle3_probe.cli.main", "report", str(tiny_disk)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shown = cli("report", str(tiny_disk))
     assert "E3P901" in shown.stdout
 
 
@@ -126,12 +120,7 @@ def test_killed_in_mid_run(models: Models, prompts: list[list[int]], tmp_path: P
     assert sum(len(r.rids) for r in process.verify_rounds()) >= sum(
         a.meta_info["spec_verify_ct"] for a in answers
     )
-    shown = subprocess.run(
-        [sys.executable, "-m", "sglang_eagle3_probe.cli.main", "report", str(run.traces)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shown = cli("report", str(run.traces))
     assert shown.returncode in (0, 1), shown.stderr
 
 

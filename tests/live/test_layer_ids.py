@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import accept_length, newest, probed, tokens
+from probed import accept_length, cli, newest, probed, tokens
 from rig.server import RigServerError
 from safetensors.torch import load_file
 
@@ -19,12 +18,7 @@ HIDDEN = 192
 
 
 def report(place: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sglang_eagle3_probe.cli.main", "report", str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return cli("report", str(place))
 
 
 def slots(record: Any) -> list[int]:

@@ -5,15 +5,13 @@ Under CUDA graphs the same taps are kernels in the graph; scripts/gpu_check prov
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, only, probed, tokens
+from probed import Probed, cli, only, probed, tokens
 
 from sglang_eagle3_probe.device import reference
 from sglang_eagle3_probe.trace.records import Fault, SlotStats, StatsCoverage
@@ -123,12 +121,7 @@ def test_rounds_are_joined_to_requests(stats: list[SlotStats]) -> None:
 
 
 def test_the_report_shows_it(served: Probed, stats: list[SlotStats]) -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "sglang_eagle3_probe.cli.main", "report", str(served.traces)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shown = cli("report", str(served.traces))
     assert shown.returncode == 0, shown.stdout
     assert "proven: equals the embedding" in " ".join(shown.stdout.split())
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, accept_length, newest, only, probed, tokens
+from probed import Probed, accept_length, cli, newest, only, probed, tokens
 from safetensors.torch import load_file
 
 from sglang_eagle3_probe.analysis.acceptance import accept
@@ -216,7 +214,7 @@ def test_rounds_carry_context_and_position(served: Probed, prompts: list[list[in
 
 def test_the_report_finds_nothing_wrong(served: Probed, answers: Any) -> None:
     served.rounds_match(answers)
-    shown = _cli("report", str(served.traces))
+    shown = cli("report", str(served.traces))
     assert shown.returncode == 0, shown.stdout + shown.stderr
     assert "E3P1" not in shown.stdout
     assert "E3P2" not in shown.stdout
@@ -224,7 +222,7 @@ def test_the_report_finds_nothing_wrong(served: Probed, answers: Any) -> None:
 
 
 def test_show_prints_json_lines(served: Probed, answers: Any) -> None:
-    shown = _cli("show", str(served.traces), "--record", "layer_ids")
+    shown = cli("show", str(served.traces), "--record", "layer_ids")
     assert shown.returncode == 0, shown.stderr
     [line] = shown.stdout.splitlines()
     assert json.loads(line)["configured"] == IDS
@@ -249,12 +247,3 @@ def _digest(rid: str) -> str:
     import hashlib
 
     return hashlib.blake2b(rid.encode(), digest_size=6).hexdigest()
-
-
-def _cli(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sglang_eagle3_probe.cli.main", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from conftest import Models
-from probed import accept_length, newest, probed
+from probed import accept_length, cli, newest, probed
 
 from sglang_eagle3_probe.trace.records import Arguments, AuxStates, DraftForward, VocabMap, Weights
 
 
 def report(place: Path) -> str:
-    shown = subprocess.run(
-        [sys.executable, "-m", "sglang_eagle3_probe.cli.main", "report", str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shown = cli("report", str(place))
     assert shown.returncode == 1, shown.stdout + shown.stderr
     return shown.stdout
 
