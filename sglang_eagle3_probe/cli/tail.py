@@ -11,16 +11,10 @@ from typing import Any
 
 from sglang_eagle3_probe.analysis.acceptance import from_outcomes
 from sglang_eagle3_probe.cli.events import describe
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.follow import Event, Follower
-from sglang_eagle3_probe.trace.records import (
-    Footer,
-    Header,
-    Progress,
-    Record,
-    SlotStats,
-    StatsCoverage,
-    VerifyRound,
-)
+from sglang_eagle3_probe.trace.record_base import Record
+from sglang_eagle3_probe.trace.records import Footer, Header, Progress, SlotStats, StatsCoverage
 from sglang_eagle3_probe.trace.rounds import Outcome
 
 

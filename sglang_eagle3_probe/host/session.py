@@ -12,8 +12,9 @@ from typing import Any
 
 from .. import __version__
 from ..settings import Settings
+from ..trace.record_base import Record
 from ..trace.recorder import Recorder
-from ..trace.records import Header, Ranks, Record
+from ..trace.records import Header, Ranks
 from .draft_files import DraftFiles, read_draft_files
 from .guard import Guard, ProbeConfigurationError
 from .versions import installed_release, installed_version

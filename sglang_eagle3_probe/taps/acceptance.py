@@ -13,7 +13,7 @@ from typing import Any
 from ..host.call import Call
 from ..host.session import Session
 from ..host.wrapping import Tap
-from ..trace.records import VerifyRound
+from ..trace.acceptance_records import VerifyRound
 from .tensors import mode_is
 
 V1_CORRECT_DRAFTS = (

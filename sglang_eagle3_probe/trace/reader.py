@@ -11,7 +11,9 @@ from typing import TypeVar, get_args
 
 import msgspec
 
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.parts import FILE_NAME, rank_words
+from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import (
     FORMAT_VERSION,
     AnyRecord,
@@ -19,8 +21,6 @@ from sglang_eagle3_probe.trace.records import (
     Header,
     Losses,
     Progress,
-    Record,
-    VerifyRound,
 )
 from sglang_eagle3_probe.trace.rounds import RoundCounts
 

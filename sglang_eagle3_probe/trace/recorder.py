@@ -19,15 +19,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from sglang_eagle3_probe.trace.records import (
-    Fault,
-    Header,
-    Losses,
-    Progress,
-    Record,
-    SlotStats,
-    VerifyRound,
-)
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
+from sglang_eagle3_probe.trace.record_base import Record
+from sglang_eagle3_probe.trace.records import Fault, Header, Losses, Progress, SlotStats
 from sglang_eagle3_probe.trace.writer import LossBook, Writer, record_type
 
 WIRING_RESERVE = 512

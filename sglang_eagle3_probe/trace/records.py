@@ -11,25 +11,21 @@ from typing import Any, Literal
 
 import msgspec
 
+from sglang_eagle3_probe.trace.acceptance_records import (
+    PhaseTimes,
+    Refusals,
+    RequestEnd,
+    RequestStart,
+    VerifyRound,
+)
+from sglang_eagle3_probe.trace.record_base import Record
+
 FORMAT_VERSION = 1
 """Raised when a reader of the previous version could misread a line; new fields do not raise it."""
 
 Phase = Literal["target_prefill", "target_verify", "target_decode", "target_other"]
 DraftPhase = Literal["extend_prefill", "extend_verify", "decode"]
 FcState = Literal["taken", "bypassed", "absent"]
-
-
-class Record(msgspec.Struct, kw_only=True, omit_defaults=False, tag_field="type"):
-    """Common part. The recorder fills these three when the record is handed over.
-
-    seq: position in this process's trace, from 0; a gap is a lost record. -1 in a header, which is
-    repeated in every part.
-    monotonic_s: ``time.monotonic()`` of this process. wall_s: seconds since the epoch.
-    """
-
-    seq: int = -1
-    monotonic_s: float = 0.0
-    wall_s: float = 0.0
 
 
 class Ranks(msgspec.Struct, kw_only=True):
@@ -255,28 +251,6 @@ class Weights(Record, tag="weights", kw_only=True):
     """``embed_tokens``, ``lm_head``, ``fc`` as in force on this rank."""
 
 
-class VerifyRound(Record, tag="verify_round", kw_only=True):
-    """One verify round of one batch, column-wise; entry i of each list is the same request.
-
-    ``correct_drafts`` excludes the bonus token; accept length is ``correct_drafts + 1``.
-    """
-
-    steps: int
-    """Draft positions proposed per request (``speculative_num_steps`` in force)."""
-    topk: int
-    proposed_drafts: int
-    """Draft tokens submitted per request (``num_draft_tokens - 1``; more than steps in a tree)."""
-    rids: list[str]
-    """Request id digests, 12 hex digits."""
-    rounds: list[int]
-    """0-based verify round within the request."""
-    context_lens: list[int]
-    """Tokens of the request before this round (prompt and output)."""
-    correct_drafts: list[int]
-    not_counted: list[str] = []
-    """rid digests of rows computed after their request had ended (overlap); in no list above."""
-
-
 class SlotWindow(msgspec.Struct, kw_only=True):
     """One slot of a tapped tensor over the rows of one window.
 
@@ -401,6 +375,10 @@ AnyRecord = (
     | VocabMap
     | Weights
     | VerifyRound
+    | RequestStart
+    | RequestEnd
+    | Refusals
+    | PhaseTimes
     | SlotStats
     | StatsCoverage
     | Fault

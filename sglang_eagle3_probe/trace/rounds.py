@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sglang_eagle3_probe.trace.records import VerifyRound
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 
 Outcome = tuple[int, int]
 """(draft positions proposed, correct drafts) of one request in one verify round."""

@@ -13,7 +13,9 @@ from pathlib import Path
 import msgspec
 
 from sglang_eagle3_probe import __version__
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.parts import Part, Parts
+from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import (
     Fault,
     Footer,
@@ -21,9 +23,7 @@ from sglang_eagle3_probe.trace.records import (
     Losses,
     Progress,
     Ranks,
-    Record,
     SlotStats,
-    VerifyRound,
 )
 
 logger = logging.getLogger("sglang_eagle3_probe")

@@ -15,7 +15,7 @@ from rig.server import Generation, RigServer
 
 from sglang_eagle3_probe.settings import PREFIX
 from sglang_eagle3_probe.trace.reader import Trace, read
-from sglang_eagle3_probe.trace.records import Record
+from sglang_eagle3_probe.trace.record_base import Record
 
 
 @dataclass

@@ -11,8 +11,9 @@ import pytest
 from conftest import NEW_TOKENS, Models
 from probed import cli, probed, tokens
 
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.reader import read
-from sglang_eagle3_probe.trace.records import Fault, LayerIds, VerifyRound
+from sglang_eagle3_probe.trace.records import Fault, LayerIds
 
 SITES = (
     "ranks",

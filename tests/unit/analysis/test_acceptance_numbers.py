@@ -9,7 +9,7 @@ import pytest
 
 from sglang_eagle3_probe.analysis.acceptance import accept, from_outcomes, per_request
 from sglang_eagle3_probe.analysis.intervals import mean_interval, student, wilson
-from sglang_eagle3_probe.trace.records import VerifyRound
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.rounds import RoundCounts, count
 
 

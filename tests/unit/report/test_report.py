@@ -14,7 +14,7 @@ from unit.trace.samples import replace
 from sglang_eagle3_probe.report import comparison, json_out, terminal
 from sglang_eagle3_probe.report.verdict import Report, build, sentence
 from sglang_eagle3_probe.trace.reader import read
-from sglang_eagle3_probe.trace.records import Record
+from sglang_eagle3_probe.trace.record_base import Record
 
 
 def report(directory: Path, records: list[Record]) -> Report:

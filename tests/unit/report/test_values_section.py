@@ -15,7 +15,8 @@ from sglang_eagle3_probe.report.facts import number
 from sglang_eagle3_probe.report.sparkline import levels
 from sglang_eagle3_probe.report.verdict import Report, build
 from sglang_eagle3_probe.trace.reader import read
-from sglang_eagle3_probe.trace.records import Ranks, Record, SeamState, SlotStats
+from sglang_eagle3_probe.trace.record_base import Record
+from sglang_eagle3_probe.trace.records import Ranks, SeamState, SlotStats
 
 
 def report(directory: Path, records: list[Record], ranks: int = 1) -> Report:

@@ -13,16 +13,10 @@ from sglang_eagle3_probe.rules import registry
 from sglang_eagle3_probe.rules.base import Finding, Result, Rule, Unknown
 from sglang_eagle3_probe.rules.evidence import collect
 from sglang_eagle3_probe.rules.registry import RULES, exit_code, find, judge
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.reader import read
-from sglang_eagle3_probe.trace.records import (
-    Fault,
-    LayerIds,
-    Losses,
-    Record,
-    SeamState,
-    SlotStats,
-    VerifyRound,
-)
+from sglang_eagle3_probe.trace.record_base import Record
+from sglang_eagle3_probe.trace.records import Fault, LayerIds, Losses, SeamState, SlotStats
 
 
 def results(directory: Path, records: list[Record], **how: Any) -> list[Result]:

@@ -12,7 +12,8 @@ from sglang_eagle3_probe.rules.base import Finding, Result
 from sglang_eagle3_probe.rules.evidence import collect
 from sglang_eagle3_probe.rules.registry import judge
 from sglang_eagle3_probe.trace.reader import read
-from sglang_eagle3_probe.trace.records import Ranks, Record, Tensorprint
+from sglang_eagle3_probe.trace.record_base import Record
+from sglang_eagle3_probe.trace.records import Ranks, Tensorprint
 
 
 def findings(found: list[Result], code: str) -> list[Finding]:

@@ -13,7 +13,8 @@ from sglang_eagle3_probe.rules.base import Finding, Result, Unknown
 from sglang_eagle3_probe.rules.evidence import Evidence, collect
 from sglang_eagle3_probe.rules.registry import judge
 from sglang_eagle3_probe.trace.reader import read
-from sglang_eagle3_probe.trace.records import Ranks, Record, SlotStats
+from sglang_eagle3_probe.trace.record_base import Record
+from sglang_eagle3_probe.trace.records import Ranks, SlotStats
 
 Change = Callable[[SlotStats], None]
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
+from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import (
     Arguments,
     AuxStates,
@@ -17,7 +19,6 @@ from sglang_eagle3_probe.trace.records import (
     LayerIds,
     Losses,
     Ranks,
-    Record,
     Seams,
     SeamState,
     Slot,
@@ -25,7 +26,6 @@ from sglang_eagle3_probe.trace.records import (
     SlotWindow,
     StatsCoverage,
     Tensorprint,
-    VerifyRound,
     VocabMap,
     Weights,
 )

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from unit.trace import samples
 
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.follow import Follower
 from sglang_eagle3_probe.trace.reader import TraceError, read
-from sglang_eagle3_probe.trace.records import Losses, Ranks, Seams, VerifyRound
+from sglang_eagle3_probe.trace.records import Losses, Ranks, Seams
 
 
 def kinds(path: Path) -> list[tuple[str, int]]:
