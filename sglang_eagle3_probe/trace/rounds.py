@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
+from sglang_eagle3_probe.trace.columns import RoundColumns
 
 Outcome = tuple[int, int]
 """(draft positions proposed, correct drafts) of one request in one verify round."""
@@ -30,24 +31,37 @@ class RoundCounts:
 
     def add(self, record: VerifyRound) -> None:
         """Fold in one record."""
-        if self.first_wall_s is None:
-            self.first_wall_s = record.wall_s
-        self.last_wall_s = record.wall_s
-        self.not_counted += len(record.not_counted)
-        if len(record.rids) != len(record.correct_drafts):
-            self.impossible += max(len(record.rids), len(record.correct_drafts))
-            return
-        for rid, correct in zip(record.rids, record.correct_drafts, strict=True):
-            if not 0 <= correct <= record.steps:
-                self.impossible += 1
-                continue
-            outcome = (record.steps, correct)
-            self.outcomes[outcome] += 1
-            self.topk[record.topk] += 1
-            mine = self.by_request.get(rid)
-            if mine is None:
-                mine = self.by_request[rid] = Counter()
-            mine[outcome] += 1
+        self.add_columns(RoundColumns([record]))
+
+    def add_columns(self, columns: RoundColumns) -> None:
+        """Fold in a batch, which must be later than what was folded in before."""
+        if columns.first_wall_s is not None:
+            if self.first_wall_s is None:
+                self.first_wall_s = columns.first_wall_s
+            self.last_wall_s = columns.last_wall_s
+        self.not_counted += columns.not_counted
+        self.impossible += columns.impossible
+        topks = {r.topk for r in columns.records}
+        if len(topks) == 1:
+            self.topk[topks.pop()] += len(columns)
+        else:
+            self.topk.update(columns.topk)
+        if len(columns.steps_in_force) == 1:
+            (steps,) = columns.steps_in_force
+            pairs = Counter(zip(columns.rid, columns.correct_drafts, strict=True))
+            for (rid, correct), rounds in pairs.items():
+                self._add(rid, (steps, correct), rounds)
+        else:
+            triples = Counter(zip(columns.rid, columns.steps, columns.correct_drafts, strict=True))
+            for (rid, steps, correct), rounds in triples.items():
+                self._add(rid, (steps, correct), rounds)
+
+    def _add(self, rid: str, outcome: Outcome, rounds: int) -> None:
+        self.outcomes[outcome] += rounds
+        mine = self.by_request.get(rid)
+        if mine is None:
+            mine = self.by_request[rid] = Counter()
+        mine[outcome] += rounds
 
     def merge(self, other: RoundCounts) -> None:
         """Fold in another process's counts."""
@@ -71,6 +85,5 @@ class RoundCounts:
 def count(records: Iterable[VerifyRound]) -> RoundCounts:
     """Fold an iterable of records."""
     counts = RoundCounts()
-    for record in records:
-        counts.add(record)
+    counts.add_columns(RoundColumns(list(records)))
     return counts
