@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,18 +25,6 @@ class _Tag(msgspec.Struct):
 _TAG = msgspec.json.Decoder(_Tag)
 
 
-@contextmanager
-def _no_cycles() -> Iterator[None]:
-    """Records are lists and strings without cycles; looking for some takes half of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def read_process(
     name: str,
     files: list[Path],
@@ -50,7 +36,7 @@ def read_process(
     reading = _Reading(trace, frozenset(leave_out))
     for path in files:
         try:
-            with path.open("rb") as stream, _no_cycles():
+            with path.open("rb") as stream:
                 newer = reading.part(stream, path)
         except OSError as error:
             trace.problems.append(Problem("unreadable", path.name, 1, error.strerror or str(error)))

@@ -12,13 +12,16 @@ from sglang_eagle3_probe.trace.columns import RoundColumns
 Outcome = tuple[int, int]
 """(draft positions proposed, correct drafts) of one request in one verify round."""
 
+_ONE_OF_EACH: dict[Outcome, Outcome] = {}
+"""Millions of requests share a handful of outcomes, in memory and in what workers send back."""
+
 
 @dataclass
 class RoundCounts:
     """How often each outcome occurred, in all and per request. Adding is associative."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
-    by_request: dict[str, Counter[Outcome]] = field(default_factory=dict)
+    by_request: dict[str, dict[Outcome, int]] = field(default_factory=dict)
     """By rid digest (12 hex digits)."""
     topk: Counter[int] = field(default_factory=Counter)
     """Request rounds per ``topk`` in force."""
@@ -57,11 +60,12 @@ class RoundCounts:
                 self._add(rid, (steps, correct), rounds)
 
     def _add(self, rid: str, outcome: Outcome, rounds: int) -> None:
+        outcome = _ONE_OF_EACH.setdefault(outcome, outcome)
         self.outcomes[outcome] += rounds
         mine = self.by_request.get(rid)
         if mine is None:
-            mine = self.by_request[rid] = Counter()
-        mine[outcome] += rounds
+            mine = self.by_request[rid] = {}
+        mine[outcome] = mine.get(outcome, 0) + rounds
 
     def merge(self, other: RoundCounts) -> None:
         """Fold in another process's counts."""
@@ -70,7 +74,12 @@ class RoundCounts:
         self.not_counted += other.not_counted
         self.impossible += other.impossible
         for rid, counts in other.by_request.items():
-            self.by_request.setdefault(rid, Counter()).update(counts)
+            mine = self.by_request.get(rid)
+            if mine is None:
+                self.by_request[rid] = dict(counts)
+                continue
+            for outcome, rounds in counts.items():
+                mine[outcome] = mine.get(outcome, 0) + rounds
         walls = [w for w in (self.first_wall_s, other.first_wall_s) if w is not None]
         self.first_wall_s = min(walls) if walls else None
         walls = [w for w in (self.last_wall_s, other.last_wall_s) if w is not None]
