@@ -87,35 +87,36 @@ class RoundColumns:
 
     @cached_property
     def steps(self) -> list[int]:
-        return self._of_record([r.steps for r in self.records])
+        return self.of_record([r.steps for r in self.records])
 
     @cached_property
     def topk(self) -> list[int]:
-        return self._of_record([r.topk for r in self.records])
+        return self.of_record([r.topk for r in self.records])
 
     @cached_property
     def proposed_drafts(self) -> list[int]:
-        return self._of_record([r.proposed_drafts for r in self.records])
+        return self.of_record([r.proposed_drafts for r in self.records])
 
     @cached_property
     def batch_size(self) -> list[int]:
         """Requests in the same verify round."""
-        return self._of_record(self.batch_sizes)
+        return self.of_record(self.batch_sizes)
 
     @cached_property
     def wall_s(self) -> list[float]:
-        return self._of_record([r.wall_s for r in self.records])
+        return self.of_record([r.wall_s for r in self.records])
 
     @cached_property
     def monotonic_s(self) -> list[float]:
-        return self._of_record([r.monotonic_s for r in self.records])
+        return self.of_record([r.monotonic_s for r in self.records])
 
     @cached_property
     def seq(self) -> list[int]:
         """The same for all requests of a record."""
-        return self._of_record([r.seq for r in self.records])
+        return self.of_record([r.seq for r in self.records])
 
-    def _of_record(self, values: list[T]) -> list[T]:
+    def of_record(self, values: list[T]) -> list[T]:
+        """Values of ``records``, repeated for the requests of each."""
         if self._single:
             return values
         return list(chain.from_iterable(map(repeat, values, self.batch_sizes)))
