@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from sglang_eagle3_probe import __version__
 from sglang_eagle3_probe.report import arrow_types
 from sglang_eagle3_probe.trace.acceptance_records import Refusals, VerifyRound
 from sglang_eagle3_probe.trace.columns import MISSING, RoundColumns
+from sglang_eagle3_probe.trace.garbage import no_search_for_cycles
 from sglang_eagle3_probe.trace.parts import rank_words
 from sglang_eagle3_probe.trace.reader import ProcessTrace, Trace
 from sglang_eagle3_probe.trace.record_base import Record
@@ -32,9 +33,10 @@ from sglang_eagle3_probe.trace.records import Header, Losses
 MARKER = "_export.json"
 """Tells an export from a folder that is someone's own. Readers of Parquet skip names with ``_``."""
 LAYOUT = "sglang-eagle3-probe-parquet/1"
-GROUP_ROWS = {VerifyRound: 128 * 1024, Refusals: 128 * 1024}
-"""Rows gathered before they are written; a record may hold a kilobyte, an entry of one does not."""
-OTHER_ROWS = 4096
+GROUP_ROWS = 128 * 1024
+"""Rows of a row group."""
+CONVERT_RECORDS = 256
+"""Records held as objects at most, of each type; as columns they take a tenth of the memory."""
 
 
 class ExportError(Exception):
@@ -68,7 +70,8 @@ def export(trace: Trace, place: Path, *, replace: bool = False) -> Written:
         # Beside its place, so that it can be moved there whole; readable by the owner alone.
         partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
         try:
-            _write_all(trace, partial, written)
+            with no_search_for_cycles():
+                _write_all(trace, partial, written)
             if place.exists():
                 shutil.rmtree(place)
             partial.replace(place)
@@ -119,8 +122,10 @@ class _Process:
         self._place = place
         self._process = process
         self._written = written
-        self._waiting: dict[type[Record], list[Record]] = {}
-        self._entries: Counter[type[Record]] = Counter()
+        self._records: dict[type[Record], list[Record]] = {}
+        self._tables: dict[type[Record], list[pa.Table]] = {}
+        self._rows: Counter[type[Record]] = Counter()
+        """In ``_tables``, not yet written."""
         self._open: dict[type[Record], pq.ParquetWriter] = {}
 
     def write(self) -> None:
@@ -129,47 +134,62 @@ class _Process:
             return
         try:
             if self._process.header is not None:
-                self._take(self._process.header)
+                self._records[Header] = [self._process.header]
             for block in self._process.blocks():
-                for record in block.records:
-                    self._take(record)
-            for kind in list(self._waiting):
+                if len(block.rounds):
+                    self._add(VerifyRound, _rounds(block.rounds))
+                if len(block.rounds.records) != len(block.records):
+                    self._add_others(block.records)
+            for kind in list(self._records):
+                self._convert(kind)
+            for kind in self._tables:
                 self._flush(kind)
         finally:
             for writer in self._open.values():
                 writer.close()
 
-    def _take(self, record: Record) -> None:
-        kind = type(record)
-        self._waiting.setdefault(kind, []).append(record)
-        self._entries[kind] += (
-            len(record.rids) if isinstance(record, (VerifyRound, Refusals)) else 1
-        )
-        if self._entries[kind] >= GROUP_ROWS.get(kind, OTHER_ROWS):
+    def _add_others(self, records: Sequence[Record]) -> None:
+        for record in records:
+            kind = type(record)
+            if kind is not VerifyRound:
+                self._records.setdefault(kind, []).append(record)
+        for kind, waiting in self._records.items():
+            if len(waiting) >= CONVERT_RECORDS:
+                self._convert(kind)
+
+    def _convert(self, kind: type[Record]) -> None:
+        records, self._records[kind] = self._records[kind], []
+        if records:
+            rows = _refusals(records) if kind is Refusals else arrow_types.table(kind, records)
+            self._add(kind, rows)
+
+    def _add(self, kind: type[Record], rows: pa.Table) -> None:
+        self._tables.setdefault(kind, []).append(rows)
+        self._rows[kind] += rows.num_rows
+        if self._rows[kind] >= GROUP_ROWS:
             self._flush(kind)
 
     def _flush(self, kind: type[Record]) -> None:
-        records, self._waiting[kind] = self._waiting[kind], []
-        self._entries[kind] = 0
-        explode = TABLES.get(kind)
-        table = explode(records) if explode is not None else arrow_types.table(kind, records)
+        tables, self._tables[kind] = self._tables[kind], []
+        if not tables:
+            return
         name = str(kind.__struct_config__.tag)
+        rows = pa.concat_tables(tables)
         if kind not in self._open:
             path = _partition(self._place, name, self._process) / "rows.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._open[kind] = pq.ParquetWriter(path, table.schema, compression="zstd")
-        if table.num_rows:
-            self._open[kind].write_table(table)
-        self._written.rows[name] += table.num_rows
+            self._open[kind] = pq.ParquetWriter(path, rows.schema, compression="zstd")
+        self._open[kind].write_table(rows.combine_chunks())
+        self._written.rows[name] += rows.num_rows
+        self._rows[kind] = 0
 
 
 def _partition(place: Path, table: str, process: ProcessTrace) -> Path:
     return place / table / f"rank={rank_of(process)}" / f"process={process.name}"
 
 
-def _rounds(records: Sequence[Any]) -> pa.Table:
+def _rounds(rows: RoundColumns) -> pa.Table:
     """One row per request and round; impossible entries are left out and counted."""
-    rows = RoundColumns(records)
     int32 = pa.int32()
     late = [len(r.not_counted) for r in rows.records]
     return pa.table(
@@ -221,12 +241,6 @@ def _refusals(records: Sequence[Any]) -> pa.Table:
     return pa.table(
         {name: pa.array(next(columns), type_) for name, type_ in names_and_types},
     )
-
-
-TABLES: dict[type[Record], Callable[[Sequence[Any]], pa.Table]] = {
-    VerifyRound: _rounds,
-    Refusals: _refusals,
-}
 
 
 class _ProcessRow(Record, kw_only=True):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sglang_eagle3_probe.trace.garbage import no_search_for_cycles
 from sglang_eagle3_probe.trace.process_trace import Fold, ProcessTrace
 from sglang_eagle3_probe.trace.reading import read_process
 from sglang_eagle3_probe.trace.record_base import Record
@@ -52,7 +51,7 @@ def read_all(jobs: Sequence[Job], workers: int | None = None) -> list[ProcessTra
     if workers is None:
         workers = _cores() if sum(sizes) >= WORTH_BYTES else 1
     workers = min(workers, len(jobs), MOST_WORKERS)
-    with _no_cycles():
+    with no_search_for_cycles():
         if workers > 1 and _may_fork():
             # The largest first: begun last, it would keep one core busy when the others are done.
             order = sorted(range(len(jobs)), key=lambda i: -sizes[i])
@@ -63,18 +62,6 @@ def read_all(jobs: Sequence[Job], workers: int | None = None) -> list[ProcessTra
             except (BrokenProcessPool, OSError):  # killed for memory, or no process to be had
                 pass
         return [job.run() for job in jobs]
-
-
-@contextmanager
-def _no_cycles() -> Iterator[None]:
-    """Records have no cycles; looking for some takes half of the time, in forked workers too."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _cores() -> int:

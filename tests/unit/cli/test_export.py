@@ -265,7 +265,7 @@ def test_without_pyarrow_the_extra_is_named(
 def test_memory_does_not_grow_with_the_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(parquet_out.GROUP_ROWS, VerifyRound, 2000)
+    monkeypatch.setattr(parquet_out, "GROUP_ROWS", 2000)
     samples.write(tmp_path / "logs", samples.clean(20_000))
     trace = read(tmp_path / "logs")
     tracemalloc.start()
@@ -274,5 +274,5 @@ def test_memory_does_not_grow_with_the_trace(
     tracemalloc.stop()
     written = pq.ParquetFile(next((tmp_path / "out" / "verify_round").rglob("*.parquet")))
     assert written.metadata.num_rows == 20_000
-    assert written.metadata.num_row_groups == 10
-    assert peak < 8 << 20  # all records at once take 25 MiB
+    assert written.metadata.num_row_groups in range(7, 11)  # blocks are not cut
+    assert peak < 8 << 20  # all records at once take 19 MiB
