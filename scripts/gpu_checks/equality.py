@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.records import Fault, LayerIds, SlotStats, StatsCoverage
 
 from . import models
-from .engines import Engine, EngineError, launch_all
+from .engines import Engine, EngineError, wait_all
 from .runs import COVERING, Run
 
 REQUESTS = 8
@@ -59,16 +60,20 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     chosen = [
         r
         for r in COVERING
-        if r.worker == options.worker and r.tp == options.tp and options.only in r.name
+        if r.worker == options.worker and options.tp in (0, r.tp) and r.is_named(options.only)
     ]
+    # flashinfer's kernels compile for minutes: meanwhile the others are checked.
+    chosen.sort(key=lambda r: r.backend != "triton")
     started = {r: engines_of(r, place) for r in chosen}
     everything = [engine for engines in started.values() for engine in engines]
+    until = time.monotonic() + options.start_timeout
     try:
-        launch_all(everything, options.start_timeout)
+        for engine in everything:
+            engine.launch()
         for chosen_run, engines in started.items():
-            down = [e.name for e in engines if not e.ready]
-            if down:
-                out.say(check="equality", run=chosen_run.name, passed=False, not_started=down)
+            failed = wait_all(engines, until)
+            if failed:
+                out.say(check="equality", run=chosen_run.name, passed=False, not_started=failed)
                 continue
             try:
                 compare(chosen_run, engines, options, out)
@@ -76,6 +81,8 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
                 out.say(
                     check="equality", run=chosen_run.name, passed=False, error=str(error)[-1500:]
                 )
+            for engine in engines:
+                engine.stop()
     finally:
         for engine in everything:
             engine.stop()
