@@ -28,7 +28,7 @@ def local_model(given: str, revision: str | None) -> str:
         commit = named.read_text(encoding="utf-8").strip() if named.is_file() else revision
     except (OSError, ValueError):
         return given
-    if Path(commit).name != commit:
+    if Path(commit).name != commit or commit.startswith("."):
         return given
     folder = entry / "snapshots" / commit
     # Another revision than the one served would be judged if this fell back on the entry.
