@@ -11,7 +11,7 @@ from sglang_eagle3_probe.checkpoint.facts import CheckpointError, CheckpointFact
 from sglang_eagle3_probe.checkpoint.live import LiveFacts
 from sglang_eagle3_probe.checkpoint.reader import read_checkpoint
 from sglang_eagle3_probe.rules.base import Finding, Result, Unknown
-from sglang_eagle3_probe.rules.plain_values import small
+from sglang_eagle3_probe.rules.plain_values import printable, small
 from sglang_eagle3_probe.rules.static.registry import RULES, judge
 from sglang_eagle3_probe.trace.static_records import (
     StaticEvidence,
@@ -106,7 +106,12 @@ def describe(judged: Judged, target: str, draft: str, seconds: float) -> StaticF
         rules=judged.rules,
         findings=[_finding(r) for r in judged.results if isinstance(r, Finding)],
         unknown=[
-            StaticUnknown(code=r.code, title=r.title, message=small(r.message), decide=r.decide)
+            StaticUnknown(
+                code=r.code,
+                title=r.title,
+                message=printable(r.message),
+                decide=printable(r.decide),
+            )
             for r in judged.results
             if isinstance(r, Unknown)
         ],
@@ -122,10 +127,10 @@ def _finding(found: Finding) -> StaticFinding:
         code=found.code,
         severity=found.severity,
         title=found.title,
-        message=found.message,
+        message=printable(found.message),
         evidence=[
             StaticEvidence(what=seen.what, value=small(seen.value), where=seen.where)
             for seen in found.evidence
         ],
-        fix=found.fix,
+        fix=printable(found.fix),
     )
