@@ -46,6 +46,12 @@ def test_what_is_no_object(text: Any) -> None:
     assert override_args({"json_model_override_args": text}) in (None, {})
 
 
+@pytest.mark.parametrize(("release", "theta"), [("0.5.9", 5e5), ("0.5.22", None), ("0.5.23", 5e5)])
+def test_a_rope_block_without_theta(release: str, theta: float | None) -> None:
+    found = applied(release, '{"rope_scaling": {"factor": 2.0}}', rope_theta=5e5)
+    assert found.draft.config.get("rope_theta") == theta
+
+
 def test_applied_once() -> None:
     once = applied("0.5.23", '{"hidden_size": 16}')
     assert with_overrides(once) == once

@@ -318,6 +318,8 @@ REST: list[Case] = [
      "speculative_algorithm": "EAGLE"}}),
     ("E3P615", "warning", {"arguments": {
         "json_model_override_args": '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}'}}),
+    ("E3P615", "error", {"release": "0.5.22", "arguments": {
+        "json_model_override_args": '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}'}}),
     ("E3P615", "warning", {"arguments": {"json_model_override_args": '{"num_hidden_layers": 40}'}}),
     ("E3P615", "note", {"arguments": {"json_model_override_args": '{"use_cache": false}'}}),
     ("E3P615", "error", {"arguments": {"json_model_override_args": "rope"}}),
