@@ -57,7 +57,7 @@ def test_a_query_gives_the_numbers_of_the_report(
         .execute(
             f"""
         SELECT count(*), count(DISTINCT rid), avg(correct_drafts + 1),
-               sum(correct_drafts) / sum(steps),
+               sum(correct_drafts) / sum(least(steps, proposed_drafts)),
                count(*) FILTER (correct_drafts > 1)
         FROM read_parquet('{out}/verify_round/**/*.parquet', hive_partitioning=true)
         JOIN read_parquet('{out}/processes/**/*.parquet', hive_partitioning=true) USING (process)
