@@ -1,0 +1,214 @@
+"""Acceptance by what was going on: context length, cache hits, round, batch, uptime, and so on.
+
+All dimensions are counted at once: each round adds one to one cell of their product. A cell is a
+number whose bits are the buckets, so a row costs one addition and memory is bounded by the cells
+that occur (thousands, however long the log).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sglang_eagle3_probe.analysis.acceptance import Acceptance, from_outcomes
+from sglang_eagle3_probe.trace.acceptance_records import RequestEnd, RequestStart, VerifyRound
+from sglang_eagle3_probe.trace.rounds import Outcome
+
+REQUESTS = 65_536
+"""Requests whose start is remembered; the oldest are forgotten when their end was never written."""
+DEEPEST = 63
+"""Draft positions a cell can hold."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One way to slice. ``label``: bucket -> words; empty when the bucket says "not recorded"."""
+
+    name: str
+    title: str
+    shift: int
+    bits: int
+    label: Callable[[int], str]
+
+    def bucket(self, cell: int) -> int:
+        return (cell >> self.shift) & ((1 << self.bits) - 1)
+
+
+def _context(bucket: int) -> str:
+    if not bucket:
+        return "under 256"
+    last = "and more" if bucket == 31 else f"to {(256 << bucket) // 2 * 2 - 1}"
+    return f"{128 << bucket} {last}"
+
+
+def _round(bucket: int) -> str:
+    if bucket == 7:
+        return "64 and later"
+    return _span(0 if bucket == 0 else 1 << (bucket - 1), (1 << bucket) - 1)
+
+
+def _batch(bucket: int) -> str:
+    return _span(1 if bucket == 0 else (1 << (bucket - 1)) + 1, 1 << bucket)
+
+
+def _uptime(bucket: int) -> str:
+    if bucket == 0:
+        return "under 1 min"
+    return f"{_span(1 << (bucket - 1), (1 << bucket) - 1)} min"
+
+
+def _cached(bucket: int) -> str:
+    return ("", "nothing", "up to 25 %", "to 50 %", "to 75 %", "over 75 %")[bucket]
+
+
+def _greedy(bucket: int) -> str:
+    return ("", "greedy", "sampling")[bucket]
+
+
+def _chunked(bucket: int) -> str:
+    return ("", "whole", "in pieces")[bucket]
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+CORRECT = 6
+CONTEXT = Dimension("context_length", "context length, tokens", 12, 5, _context)
+CACHED = Dimension("cached_share", "prompt found in the prefix cache", 17, 3, _cached)
+ROUND = Dimension("round", "verify round of the request", 20, 3, _round)
+BATCH = Dimension("batch_size", "batch size", 23, 5, _batch)
+UPTIME = Dimension("uptime", "uptime of the process", 28, 5, _uptime)
+GREEDY = Dimension("verification", "verification", 33, 2, _greedy)
+CHUNKED = Dimension("prefill", "prefill", 35, 2, _chunked)
+DIMENSIONS = (CONTEXT, CACHED, ROUND, BATCH, UPTIME, GREEDY, CHUNKED)
+
+
+def depth_of(record: VerifyRound) -> int:
+    """Draft positions this round proposed: steps, or less when the budget of tokens was smaller."""
+    return max(0, min(record.steps, record.proposed_drafts))
+
+
+class SliceCounts:
+    """Rounds by cell."""
+
+    def __init__(self, *, requests: int = REQUESTS) -> None:
+        self.cells: dict[int, int] = {}
+        self.by_batch: dict[int, tuple[int, int]] = {}
+        """Exact batch size -> (rounds, tokens, bonus included)."""
+        self.impossible = 0
+        self._requests: dict[str, int] = {}
+        self._limit = requests
+
+    def add_start(self, record: RequestStart) -> None:
+        """Remember what a request's rounds are to be filed under."""
+        bits = _cached_bucket(record) << CACHED.shift
+        bits += _flag(record.chunked_prefill) << CHUNKED.shift
+        greedy = record.greedy
+        bits += (0 if greedy is None else 1 if greedy else 2) << GREEDY.shift
+        if len(self._requests) >= self._limit:
+            del self._requests[next(iter(self._requests))]
+        self._requests[record.rid] = bits
+
+    def add_end(self, record: RequestEnd) -> None:
+        """Forget a request."""
+        self._requests.pop(record.rid, None)
+
+    def add_round(self, record: VerifyRound, depth: int, uptime_s: float) -> None:
+        """Count one record. depth: draft positions proposed. uptime_s: since the trace began."""
+        correct, rids = record.correct_drafts, record.rids
+        n = len(correct)
+        if not len(rids) == len(record.context_lens) == len(record.rounds) == n or depth > DEEPEST:
+            self.impossible += max(n, len(rids))
+            return
+        batch = n + len(record.not_counted)
+        common = depth + (min(31, max(0, batch - 1).bit_length()) << BATCH.shift)
+        common += min(31, int(max(0.0, uptime_s) / 60).bit_length()) << UPTIME.shift
+        cells, requests, greedy = self.cells, self._requests, record.greedy
+        said = len(greedy) == n
+        tokens = rows = 0
+        for i, right in enumerate(correct):
+            if not 0 <= right <= depth:
+                self.impossible += 1
+                continue
+            rows += 1
+            tokens += right + 1
+            bits = requests.get(rids[i], 0)
+            if said:
+                bits &= ~(3 << 33)
+                bits += (1 if greedy[i] else 2) << 33
+            cell = (
+                common
+                + (right << CORRECT)
+                + (min(31, (max(0, record.context_lens[i]) >> 8).bit_length()) << 12)
+                + (min(7, max(0, record.rounds[i]).bit_length()) << 20)
+                + bits
+            )
+            cells[cell] = cells.get(cell, 0) + 1
+        before = self.by_batch.get(batch, (0, 0))
+        self.by_batch[batch] = (before[0] + rows, before[1] + tokens)
+
+    def outcomes(self, keep: Callable[[int], bool] | None = None) -> Counter[Outcome]:
+        """(positions proposed, correct drafts) -> rounds, of the cells that ``keep`` wants."""
+        result: Counter[Outcome] = Counter()
+        for cell, n in self.cells.items():
+            if keep is None or keep(cell):
+                result[cell & DEEPEST, (cell >> CORRECT) & DEEPEST] += n
+        return result
+
+
+def _cached_bucket(record: RequestStart) -> int:
+    if record.cached_tokens is None or record.prompt_tokens <= 0:
+        return 0
+    share = record.cached_tokens / record.prompt_tokens
+    return 1 if share <= 0 else 2 if share <= 0.25 else 3 if share <= 0.5 else 4 if share <= 0.75 else 5
+
+
+def _flag(value: bool | None) -> int:
+    return 0 if value is None else 2 if value else 1
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One bucket of one dimension."""
+
+    label: str
+    acceptance: Acceptance
+    """Of its rounds; requests are not counted here."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """All buckets of one dimension that occurred, in natural order."""
+
+    name: str
+    title: str
+    slices: tuple[Slice, ...]
+
+
+def by_dimension(counts: SliceCounts) -> list[Slices]:
+    """Dimensions with a recorded value; buckets that were not recorded are left out."""
+    result = []
+    for dimension in DIMENSIONS:
+        found: dict[int, Counter[Outcome]] = {}
+        for cell, n in counts.cells.items():
+            mine = found.setdefault(dimension.bucket(cell), Counter())
+            mine[cell & DEEPEST, (cell >> CORRECT) & DEEPEST] += n
+        made = _slices({b: (dimension.label(b), found[b]) for b in sorted(found)})
+        if made:
+            result.append(Slices(dimension.name, dimension.title, made))
+    return result
+
+
+def by_name(name: str, title: str, groups: Mapping[str, Mapping[Outcome, int]]) -> Slices:
+    """Slices counted elsewhere, such as per rank."""
+    return Slices(name, title, _slices(dict(enumerate(groups.items()))))
+
+
+def _slices(found: Mapping[int, tuple[str, Mapping[Outcome, int]]]) -> tuple[Slice, ...]:
+    return tuple(
+        Slice(label, from_outcomes(outcomes, requests=0))
+        for label, outcomes in found.values()
+        if label and sum(outcomes.values())
+    )
