@@ -171,7 +171,9 @@ class RefusalCounts:
         self.counts[found.position, cause] += 1
 
 
-def _shorten(held: dict[Key, _Open] | dict[Key, tuple[int, int | None, bool | None]], n: int) -> int:
+def _shorten(
+    held: dict[Key, _Open] | dict[Key, tuple[int, int | None, bool | None]], n: int
+) -> int:
     """Drop the oldest entries beyond ``n``; how many."""
     beyond = len(held) - n
     if beyond > 0:

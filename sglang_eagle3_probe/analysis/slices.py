@@ -38,8 +38,7 @@ class Dimension:
 def _context(bucket: int) -> str:
     if not bucket:
         return "under 256"
-    last = "and more" if bucket == 31 else f"to {(256 << bucket) // 2 * 2 - 1}"
-    return f"{128 << bucket} {last}"
+    return _span(128 << bucket, (256 << bucket) - 1)
 
 
 def _round(bucket: int) -> str:
@@ -126,6 +125,7 @@ class SliceCounts:
         common = depth + (min(31, max(0, batch - 1).bit_length()) << BATCH.shift)
         common += min(31, int(max(0.0, uptime_s) / 60).bit_length()) << UPTIME.shift
         cells, requests, greedy = self.cells, self._requests, record.greedy
+        context, round_, verified = CONTEXT.shift, ROUND.shift, GREEDY.shift
         said = len(greedy) == n
         tokens = rows = 0
         for i, right in enumerate(correct):
@@ -136,13 +136,13 @@ class SliceCounts:
             tokens += right + 1
             bits = requests.get(rids[i], 0)
             if said:
-                bits &= ~(3 << 33)
-                bits += (1 if greedy[i] else 2) << 33
+                bits &= ~(3 << verified)  # what was verified counts, not what was asked for
+                bits += (1 if greedy[i] else 2) << verified
             cell = (
                 common
                 + (right << CORRECT)
-                + (min(31, (max(0, record.context_lens[i]) >> 8).bit_length()) << 12)
-                + (min(7, max(0, record.rounds[i]).bit_length()) << 20)
+                + (min(31, (max(0, record.context_lens[i]) >> 8).bit_length()) << context)
+                + (min(7, max(0, record.rounds[i]).bit_length()) << round_)
                 + bits
             )
             cells[cell] = cells.get(cell, 0) + 1
@@ -162,7 +162,7 @@ def _cached_bucket(record: RequestStart) -> int:
     if record.cached_tokens is None or record.prompt_tokens <= 0:
         return 0
     share = record.cached_tokens / record.prompt_tokens
-    return 1 if share <= 0 else 2 if share <= 0.25 else 3 if share <= 0.5 else 4 if share <= 0.75 else 5
+    return 1 + sum(share > edge for edge in (0, 0.25, 0.5, 0.75))
 
 
 def _flag(value: bool | None) -> int:
