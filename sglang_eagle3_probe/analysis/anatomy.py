@@ -137,6 +137,13 @@ class RefusalCounts:
                 self._early[key] = (position, rank, matches)
         self.unjoined += _shorten(self._early, self._limits[1])
 
+    def merge(self, other: RefusalCounts) -> None:
+        """Take in another process's counts, which are complete."""
+        self.counts.update(other.counts)
+        self.joined += other.joined
+        self.unjoined += other.unjoined
+        self.contradictions += other.contradictions
+
     def _join(self, key: Key, position: int, rank: int | None, matches: bool | None) -> None:
         found = self._open[key]
         if found.position != position:

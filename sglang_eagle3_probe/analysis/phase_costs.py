@@ -46,6 +46,14 @@ class PhaseCost:
         self.least_ms = min(self.least_ms, seen.least_ms)
         self.greatest_ms = max(self.greatest_ms, seen.greatest_ms)
 
+    def merge(self, other: PhaseCost) -> None:
+        """Pool another process's times of the same phase, batch size and setting."""
+        self.count += other.count
+        self.total_ms += other.total_ms
+        self.medians_ms += other.medians_ms
+        self.least_ms = min(self.least_ms, other.least_ms)
+        self.greatest_ms = max(self.greatest_ms, other.greatest_ms)
+
     @property
     def typical_ms(self) -> float:
         """Mean of the records' medians: a rare pause does not move it. ``nan`` without counts."""
@@ -82,7 +90,7 @@ class Spacing:
 
 
 class Costs:
-    """Times of one deployment, gathered from its processes' records."""
+    """Times of one process; of several after ``merge``."""
 
     def __init__(self) -> None:
         self.phases: dict[tuple[str, int, Setting], PhaseCost] = {}
@@ -92,10 +100,6 @@ class Costs:
         self.overlapped = False
         self.not_timed = 0
         self._last: VerifyRound | None = None
-
-    def begin_process(self) -> None:
-        """The next record is another process's."""
-        self._last = None
 
     def add_times(self, record: PhaseTimes) -> None:
         """Pool a record of phase times."""
@@ -135,6 +139,22 @@ class Costs:
         spacing.bins[math.floor(math.log(gap_ms) * BINS_PER_E)] += 1
         spacing.rows += len(record.correct_drafts)
         spacing.tokens += sum(record.correct_drafts) + len(record.correct_drafts)
+
+    def merge(self, other: Costs) -> None:
+        """Take in another process's times."""
+        for key, cost in other.phases.items():
+            mine = self.phases.get(key)
+            if mine is None:
+                mine = self.phases[key] = PhaseCost(cost.phase, cost.batch_size, cost.setting)
+            mine.merge(cost)
+        for size, spacing in other.spacing.items():
+            ours = self.spacing.setdefault(size, Spacing())
+            ours.bins.update(spacing.bins)
+            ours.tokens += spacing.tokens
+            ours.rows += spacing.rows
+        self.clocks.update(other.clocks)
+        self.overlapped |= other.overlapped
+        self.not_timed += other.not_timed
 
     def of(self, phase: str, batch_size: int, setting: Setting | None = None) -> PhaseCost | None:
         """Times of a phase; without a setting those of the one with most counts."""

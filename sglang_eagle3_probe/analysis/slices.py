@@ -17,8 +17,12 @@ from sglang_eagle3_probe.trace.rounds import Outcome
 
 REQUESTS = 65_536
 """Requests whose start is remembered; the oldest are forgotten when their end was never written."""
-DEEPEST = 63
+DEEPEST = 255
 """Draft positions a cell can hold."""
+
+
+NO_CONTEXT, LATE_ROUND, NO_ROUND = 31, 7, 15
+"""Buckets of what the record lacks, and of rounds from 64 on."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,17 @@ class Dimension:
 
 
 def _context(bucket: int) -> str:
+    if bucket == NO_CONTEXT:
+        return ""
     if not bucket:
         return "under 256"
     return _span(128 << bucket, (256 << bucket) - 1)
 
 
 def _round(bucket: int) -> str:
-    if bucket == 7:
+    if bucket == NO_ROUND:
+        return ""
+    if bucket == LATE_ROUND:
         return "64 and later"
     return _span(0 if bucket == 0 else 1 << (bucket - 1), (1 << bucket) - 1)
 
@@ -73,14 +81,14 @@ def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-CORRECT = 6
-CONTEXT = Dimension("context_length", "context length, tokens", 12, 5, _context)
-CACHED = Dimension("cached_share", "prompt found in the prefix cache", 17, 3, _cached)
-ROUND = Dimension("round", "verify round of the request", 20, 3, _round)
-BATCH = Dimension("batch_size", "batch size", 23, 5, _batch)
-UPTIME = Dimension("uptime", "uptime of the process", 28, 5, _uptime)
-GREEDY = Dimension("verification", "verification", 33, 2, _greedy)
-CHUNKED = Dimension("prefill", "prefill", 35, 2, _chunked)
+CORRECT = 8
+CONTEXT = Dimension("context_length", "context length, tokens", 16, 5, _context)
+CACHED = Dimension("cached_share", "prompt found in the prefix cache", 21, 3, _cached)
+ROUND = Dimension("round", "verify round of the request", 24, 4, _round)
+BATCH = Dimension("batch_size", "batch size", 28, 5, _batch)
+UPTIME = Dimension("uptime", "uptime of the process", 33, 5, _uptime)
+GREEDY = Dimension("verification", "verification", 38, 2, _greedy)
+CHUNKED = Dimension("prefill", "prefill", 40, 2, _chunked)
 DIMENSIONS = (CONTEXT, CACHED, ROUND, BATCH, UPTIME, GREEDY, CHUNKED)
 
 
@@ -118,15 +126,19 @@ class SliceCounts:
         """Count one record. depth: draft positions proposed. uptime_s: since the trace began."""
         correct, rids = record.correct_drafts, record.rids
         n = len(correct)
-        if not len(rids) == len(record.context_lens) == len(record.rounds) == n or depth > DEEPEST:
+        if len(rids) != n or depth > DEEPEST:
             self.impossible += max(n, len(rids))
             return
         batch = n + len(record.not_counted)
         common = depth + (min(31, max(0, batch - 1).bit_length()) << BATCH.shift)
         common += min(31, int(max(0.0, uptime_s) / 60).bit_length()) << UPTIME.shift
-        cells, requests, greedy = self.cells, self._requests, record.greedy
-        context, round_, verified = CONTEXT.shift, ROUND.shift, GREEDY.shift
-        said = len(greedy) == n
+        contexts = record.context_lens if len(record.context_lens) == n else None
+        rounds = record.rounds if len(record.rounds) == n else None
+        greedy = record.greedy if len(record.greedy) == n else None
+        common += 0 if contexts else NO_CONTEXT << CONTEXT.shift
+        common += 0 if rounds else NO_ROUND << ROUND.shift
+        cells, requests = self.cells, self._requests
+        context_at, round_at, greedy_at = CONTEXT.shift, ROUND.shift, GREEDY.shift
         tokens = rows = 0
         for i, right in enumerate(correct):
             if not 0 <= right <= depth:
@@ -134,20 +146,25 @@ class SliceCounts:
                 continue
             rows += 1
             tokens += right + 1
-            bits = requests.get(rids[i], 0)
-            if said:
-                bits &= ~(3 << verified)  # what was verified counts, not what was asked for
-                bits += (1 if greedy[i] else 2) << verified
-            cell = (
-                common
-                + (right << CORRECT)
-                + (min(31, (max(0, record.context_lens[i]) >> 8).bit_length()) << context)
-                + (min(7, max(0, record.rounds[i]).bit_length()) << round_)
-                + bits
-            )
+            cell = common + (right << CORRECT) + requests.get(rids[i], 0)
+            if greedy:  # what was verified counts, not what was asked for
+                cell = cell & ~(3 << greedy_at) | (1 if greedy[i] else 2) << greedy_at
+            if contexts:
+                cell += min(30, (max(0, contexts[i]) >> 8).bit_length()) << context_at
+            if rounds:
+                cell += min(LATE_ROUND, max(0, rounds[i]).bit_length()) << round_at
             cells[cell] = cells.get(cell, 0) + 1
         before = self.by_batch.get(batch, (0, 0))
         self.by_batch[batch] = (before[0] + rows, before[1] + tokens)
+
+    def merge(self, other: SliceCounts) -> None:
+        """Take in another process's counts."""
+        for cell, n in other.cells.items():
+            self.cells[cell] = self.cells.get(cell, 0) + n
+        for batch, (rows, tokens) in other.by_batch.items():
+            mine = self.by_batch.get(batch, (0, 0))
+            self.by_batch[batch] = (mine[0] + rows, mine[1] + tokens)
+        self.impossible += other.impossible
 
     def outcomes(self, keep: Callable[[int], bool] | None = None) -> Counter[Outcome]:
         """(positions proposed, correct drafts) -> rounds, of the cells that ``keep`` wants."""
@@ -212,3 +229,18 @@ def _slices(found: Mapping[int, tuple[str, Mapping[Outcome, int]]]) -> tuple[Sli
         for label, outcomes in found.values()
         if label and sum(outcomes.values())
     )
+
+
+ENOUGH_ROUNDS = 200
+"""Rounds a slice needs before it is held against another."""
+
+
+def surely_less(a: Slice, b: Slice, factor: float) -> bool:
+    """Rounds of ``a`` have fewer correct drafts than ``factor`` times those of ``b``, 95 % apart.
+
+    Correct drafts, not accept lengths: the bonus token comes whatever the draft does.
+    """
+    low, high = b.acceptance.accept_length_interval, a.acceptance.accept_length_interval
+    if min(a.acceptance.rounds, b.acceptance.rounds) < ENOUGH_ROUNDS or low is None or high is None:
+        return False
+    return high.high - 1 < factor * (low.low - 1)

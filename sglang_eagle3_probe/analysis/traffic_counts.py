@@ -1,8 +1,9 @@
-"""Everything that acceptance is judged by, counted in one pass over the traffic of a run."""
+"""Everything that acceptance is judged by, counted in one pass over a process's traffic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from sglang_eagle3_probe.analysis.anatomy import RefusalCounts
 from sglang_eagle3_probe.analysis.phase_costs import Costs
@@ -14,11 +15,20 @@ from sglang_eagle3_probe.trace.acceptance_records import (
     RequestStart,
     VerifyRound,
 )
-from sglang_eagle3_probe.trace.traffic import Traffic
+from sglang_eagle3_probe.trace.record_base import Record
+
+
+class Passing(Protocol):
+    """Records of one process that follow each other, and its header if it was seen."""
+
+    @property
+    def header(self) -> Record | None: ...
+    @property
+    def records(self) -> Sequence[Record]: ...
 
 
 class TrafficCounts:
-    """Counts of several processes, one after the other. Memory does not grow with the rounds."""
+    """Counts of one process; of several after ``merge``. Memory does not grow with the rounds."""
 
     def __init__(self) -> None:
         self.slices = SliceCounts()
@@ -27,19 +37,25 @@ class TrafficCounts:
         self.requests_ended = 0
         self.cut_tokens = 0
         """Accepted tokens thrown away because their request had ended before them."""
+        self._started_s: float | None = None
 
-    def add_process(self, records: Iterable[Traffic], *, started_s: float | None = None) -> None:
-        """Count one process's records, oldest first.
+    def add(self, block: Passing) -> None:
+        """Count records that pass by while a trace is read."""
+        self.add_all(block.records, started_s=block.header.monotonic_s if block.header else None)
 
-        started_s: its monotonic clock at the start; without it, the first record's.
+    def add_all(self, records: Iterable[Record], *, started_s: float | None = None) -> None:
+        """Count records, oldest first; those of other types are passed over.
+
+        started_s: the process's monotonic clock when its trace began; the first record's without.
         """
-        self.costs.begin_process()
+        if self._started_s is None and started_s:
+            self._started_s = started_s
         for record in records:
-            if started_s is None:
-                started_s = record.monotonic_s
             if isinstance(record, VerifyRound):
+                if self._started_s is None:
+                    self._started_s = record.monotonic_s
                 depth = depth_of(record)
-                self.slices.add_round(record, depth, record.monotonic_s - started_s)
+                self.slices.add_round(record, depth, record.monotonic_s - self._started_s)
                 self.refusals.add_round(record, depth)
                 self.costs.add_round(record)
             elif isinstance(record, Refusals):
@@ -53,3 +69,11 @@ class TrafficCounts:
                 self.refusals.add_end(record)
             elif isinstance(record, PhaseTimes):
                 self.costs.add_times(record)
+
+    def merge(self, other: TrafficCounts) -> None:
+        """Take in another process's counts, which are complete."""
+        self.slices.merge(other.slices)
+        self.refusals.merge(other.refusals)
+        self.costs.merge(other.costs)
+        self.requests_ended += other.requests_ended
+        self.cut_tokens += other.cut_tokens

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sglang_eagle3_probe.analysis.acceptance import Acceptance, accept
+from sglang_eagle3_probe.analysis.acceptance import Acceptance, from_outcomes
 from sglang_eagle3_probe.analysis.rank_values import SiteComparison, compare
 from sglang_eagle3_probe.analysis.slot_values import SiteValues, pool
+from sglang_eagle3_probe.analysis.traffic_counts import TrafficCounts
+from sglang_eagle3_probe.analysis.understanding import Given, Understanding, understand
 from sglang_eagle3_probe.trace.reader import Problem, ProcessTrace, Trace
 from sglang_eagle3_probe.trace.records import (
     Arguments,
@@ -26,6 +28,7 @@ from sglang_eagle3_probe.trace.records import (
     Weights,
 )
 from sglang_eagle3_probe.trace.rounds import RoundCounts
+from sglang_eagle3_probe.trace.traffic import read_traffic
 
 
 @dataclass
@@ -116,6 +119,8 @@ class Evidence:
     """Of one rank per data-parallel group: tensor-parallel ranks see the same rounds."""
     rounds_from: list[str]
     """Labels of those ranks."""
+    understood: Understanding
+    """Causes of refusals, slices, prediction, economics: of the same rounds."""
     rank_comparisons: list[SiteComparison] = field(default_factory=list)
     """Level ``stats``: values of the same forward on the ranks of each data-parallel group."""
     older_runs: int = 0
@@ -127,8 +132,8 @@ class Evidence:
         return [rank for rank in self.ranks if rank.runs_model]
 
 
-def collect(trace: Trace) -> Evidence:
-    """Evidence of the newest run in a trace."""
+def collect(trace: Trace, given: Given | None = None) -> Evidence:
+    """Evidence of the newest run in a trace. given: what the user knows beside it."""
     runs = trace.runs()
     newest = runs[-1]
     ranks = [_of_process(process) for process in newest.processes]
@@ -136,12 +141,16 @@ def collect(trace: Trace) -> Evidence:
     rounds = RoundCounts()
     for rank in chosen:
         rounds.merge(rank.rounds)
+    counts = _count_traffic(chosen)
+    # By the positions really proposed: a budget of tokens smaller than the steps cuts them.
+    seen = from_outcomes(counts.slices.outcomes(), requests=len(rounds.by_request))
     return Evidence(
         path=trace.path,
         ranks=ranks,
-        acceptance=accept(rounds),
+        acceptance=seen,
         rounds=rounds,
         rounds_from=[rank.label for rank in chosen],
+        understood=_understand(ranks, chosen, seen, rounds, counts, given or Given()),
         rank_comparisons=_compare_values(ranks),
         older_runs=len(runs) - 1,
     )
@@ -205,6 +214,45 @@ def _one_rank_per_group(ranks: list[RankEvidence]) -> list[RankEvidence]:
         if before is None or _tp_rank(rank) < _tp_rank(before):
             best[group] = rank
     return [best[group] for group in sorted(best)]
+
+
+def _count_traffic(ranks: list[RankEvidence]) -> TrafficCounts:
+    counts = TrafficCounts()
+    for rank in ranks:
+        own = TrafficCounts()
+        started_s = rank.header.monotonic_s if rank.header is not None else None
+        own.add_all(read_traffic(rank.files), started_s=started_s)
+        counts.merge(own)
+    return counts
+
+
+def _understand(
+    ranks: list[RankEvidence],
+    chosen: list[RankEvidence],
+    seen: Acceptance,
+    rounds: RoundCounts,
+    counts: TrafficCounts,
+    given: Given,
+) -> Understanding:
+    arguments = next((r.arguments for r in chosen or ranks if r.arguments is not None), None)
+    with_rounds = [rank for rank in ranks if rank.rounds.total]
+    return understand(
+        counts,
+        seen,
+        given=given,
+        in_force=arguments.in_force if arguments is not None else {},
+        topk_seen=rounds.topk,
+        target_path=arguments.target_path if arguments is not None else "",
+        target_architecture=arguments.target_architecture if arguments is not None else "",
+        ranks=[
+            ("dp_rank", {rank.label: rank.rounds.outcomes for rank in chosen}),
+            # Within one data-parallel group; they run the same rounds and must agree.
+            (
+                "tp_rank",
+                {r.label: r.rounds.outcomes for r in with_rounds} if len(chosen) == 1 else {},
+            ),
+        ],
+    )
 
 
 def _compare_values(ranks: list[RankEvidence]) -> list[SiteComparison]:
