@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sglang_eagle3_probe.cli import given
 from sglang_eagle3_probe.cli.errors import NEEDS_RICH, UsageError
 from sglang_eagle3_probe.report import json_out
 from sglang_eagle3_probe.report.verdict import Report, build
@@ -33,12 +34,14 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--width", type=_width, default=None, help="columns (default: the terminal's, else 100)"
     )
+    given.add(command)
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the report or the comparison."""
-    reports = [(name, build(read(path))) for name, path in _named(options.traces)]
+    beside = given.given(options)
+    reports = [(name, build(read(path), beside)) for name, path in _named(options.traces)]
     if options.json:
         texts = [json_out.as_text(report) for _, report in reports]
         print(texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]")

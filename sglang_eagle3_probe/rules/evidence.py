@@ -138,9 +138,7 @@ def collect(trace: Trace, given: Given | None = None) -> Evidence:
     newest = runs[-1]
     ranks = [_of_process(process) for process in newest.processes]
     chosen = _one_rank_per_group(ranks)
-    rounds = RoundCounts()
-    for rank in chosen:
-        rounds.merge(rank.rounds)
+    rounds = _merged(chosen)
     counts = _count_traffic(chosen)
     # By the positions really proposed: a budget of tokens smaller than the steps cuts them.
     seen = from_outcomes(counts.slices.outcomes(), requests=len(rounds.by_request))
@@ -154,6 +152,23 @@ def collect(trace: Trace, given: Given | None = None) -> Evidence:
         rank_comparisons=_compare_values(ranks),
         older_runs=len(runs) - 1,
     )
+
+
+def rounds_of(trace: Trace) -> RoundCounts:
+    """Verify rounds of the newest run, each counted once although several ranks recorded it."""
+    processes = trace.newest_run().processes
+    return _merged(
+        _one_rank_per_group(
+            [RankEvidence(p.label, p.files, header=p.header, rounds=p.rounds) for p in processes]
+        )
+    )
+
+
+def _merged(ranks: list[RankEvidence]) -> RoundCounts:
+    rounds = RoundCounts()
+    for rank in ranks:
+        rounds.merge(rank.rounds)
+    return rounds
 
 
 def _of_process(process: ProcessTrace) -> RankEvidence:
