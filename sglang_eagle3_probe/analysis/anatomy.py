@@ -115,26 +115,29 @@ class RefusalCounts:
             if i >= len(rids) or i >= len(rounds):
                 continue
             key = (rids[i], rounds[i])
-            self._open[key] = _Open(
+            found = self._open[key] = _Open(
                 correct, cause, record.topk, greedy[i] if i < len(greedy) else None, lacks
             )
             if key in self._early:
-                self._join(key, *self._early.pop(key))
+                self._join(found, *self._early.pop(key))
         _shorten(self._open, self._limits[0])
 
     def add_refusals(self, record: Refusals) -> None:
         """Take in why drafts were refused."""
-        for key, position, rank, matches in zip(
-            zip(record.rids, record.rounds, strict=False),
+        open_, early = self._open, self._early
+        for rid, number, position, rank, matches in zip(
+            record.rids,
+            record.rounds,
             record.positions,
             record.ranks,
             record.target_argmax_matches,
             strict=False,
         ):
-            if key in self._open:
-                self._join(key, position, rank, matches)
+            key = (rid, number)
+            if key in open_:
+                self._join(open_[key], position, rank, matches)
             else:
-                self._early[key] = (position, rank, matches)
+                early[key] = (position, rank, matches)
         self.unjoined += _shorten(self._early, self._limits[1])
 
     def merge(self, other: RefusalCounts) -> None:
@@ -144,8 +147,7 @@ class RefusalCounts:
         self.unjoined += other.unjoined
         self.contradictions += other.contradictions
 
-    def _join(self, key: Key, position: int, rank: int | None, matches: bool | None) -> None:
-        found = self._open[key]
+    def _join(self, found: _Open, position: int, rank: int | None, matches: bool | None) -> None:
         if found.position != position:
             self.unjoined += 1
             return

@@ -126,7 +126,7 @@ class Costs:
             or last.rids != record.rids
             or last.not_counted != record.not_counted
             or not record.rids
-            or any(b - a != 1 for a, b in zip(last.rounds, record.rounds, strict=False))
+            or [number + 1 for number in last.rounds] != record.rounds
         ):
             return
         gap_ms = 1000 * (record.monotonic_s - last.monotonic_s)

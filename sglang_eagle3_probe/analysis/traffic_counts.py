@@ -51,7 +51,7 @@ class TrafficCounts:
         if self._started_s is None and started_s:
             self._started_s = started_s
         for record in records:
-            if isinstance(record, VerifyRound):
+            if type(record) is VerifyRound:  # the most by far, and read by the million
                 if self._started_s is None:
                     self._started_s = record.monotonic_s
                 depth = depth_of(record)

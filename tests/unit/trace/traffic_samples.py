@@ -115,7 +115,8 @@ def served(
 ) -> Traffic:
     """Requests in batches of ``batch``, one after the other.
 
-    causes: drawn from for each refusal; each is written as the records would tell it. lag: rounds
+    causes: drawn from for each refusal; each is written as the records would tell it (in a tree,
+    only ranks beyond topk make sense). lag: rounds
     until a ``refusals`` record follows its round. first_record: changes to every request's start.
     """
     source, made = random.Random(seed), Traffic()
@@ -174,7 +175,7 @@ def _refusals(record: VerifyRound, told: list[str], topk: int) -> Refusals:
                 record.rids[i],
                 record.rounds[i],
                 record.correct_drafts[i],
-                {"pruned": topk, **{c: r + topk - 1 for c, r in RANKS.items()}}.get(cause),
+                {"pruned": topk, **RANKS}.get(cause),
                 cause == "sampling",
             )
             for i, cause in enumerate(told)
