@@ -34,6 +34,11 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--width", type=_width, default=None, help="columns (default: the terminal's, else 100)"
     )
+    command.add_argument(
+        "--acceptance",
+        action="store_true",
+        help="only the verdict and the acceptance with its causes, on one screen",
+    )
     given.add(command)
     command.set_defaults(run=run)
 
@@ -46,11 +51,11 @@ def run(options: argparse.Namespace) -> int:
         texts = [json_out.as_text(report) for _, report in reports]
         print(texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]")
     else:
-        _print(reports, options.width)
+        _print(reports, options.width, options.acceptance)
     return max(report.exit_code for _, report in reports)
 
 
-def _print(reports: list[tuple[str, Report]], width: int | None) -> None:
+def _print(reports: list[tuple[str, Report]], width: int | None, acceptance_alone: bool) -> None:
     try:
         from sglang_eagle3_probe.report import comparison, terminal
     except ModuleNotFoundError as error:
@@ -59,7 +64,7 @@ def _print(reports: list[tuple[str, Report]], width: int | None) -> None:
         raise UsageError(NEEDS_RICH) from None
     console = make_console(width)
     if len(reports) == 1:
-        terminal.show(reports[0][1], console)
+        terminal.show(reports[0][1], console, acceptance_alone=acceptance_alone)
     else:
         comparison.show(reports, console)
 

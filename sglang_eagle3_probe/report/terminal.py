@@ -56,9 +56,28 @@ def render(report: Report, *, wide: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def show(report: Report, console: Console) -> None:
+def render_acceptance(report: Report) -> RenderableType:
+    """The verdict and what is known of the acceptance: one screen."""
+    return Group(
+        verdict(report),
+        _subject(report),
+        *(
+            _finding_line(f.code, f.severity, f.message, _ranks(f.ranks))
+            for f in report.findings
+            if f.severity != "note"
+        ),
+        heading("Acceptance"),
+        acceptance_section(report),
+        *_understood(report),
+    )
+
+
+def show(report: Report, console: Console, *, acceptance_alone: bool = False) -> None:
     """Print it."""
-    console.print(render(report, wide=console.width >= WIDE))
+    if acceptance_alone:
+        console.print(render_acceptance(report))
+    else:
+        console.print(render(report, wide=console.width >= WIDE))
 
 
 def heading(text: str) -> RenderableType:
