@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sglang_eagle3_probe.analysis.acceptance import Acceptance
-from sglang_eagle3_probe.analysis.intervals import Interval
+from sglang_eagle3_probe.analysis.intervals import Interval, mean_interval
 from sglang_eagle3_probe.analysis.phase_costs import Costs, Setting, plain_steps
 
 LEAST_GAPS = 20
@@ -99,7 +99,7 @@ class BatchEconomics:
     break-even length is this or more."""
     speed_up: float | None
     speed_up_interval: Interval | None
-    """From the interval of the accept length over all batch sizes; of the cost there is none."""
+    """From the interval of the accept length (rounds as independent); of the cost there is none."""
     predicted_speed_up: float | None
     options: tuple[Option, ...]
 
@@ -137,7 +137,7 @@ class Economics:
 
 def economics(
     costs: Costs,
-    by_batch: Mapping[int, tuple[int, int]],
+    by_batch: Mapping[int, Mapping[int, int]],
     seen: Acceptance,
     *,
     setting: Setting,
@@ -146,16 +146,16 @@ def economics(
 ) -> Economics:
     """Costs and gains per batch size.
 
-    by_batch: batch size -> (rounds, tokens). setting: in force where no phase times say it.
-    predicted_length: accept length by the trainer's accuracies.
+    by_batch: batch size -> tokens of a round, bonus included -> rounds. setting: in force where no
+    phase times say it. predicted_length: accept length by the trainer's accuracies.
     """
     own = plain_steps(costs)
     if plain is None and own:
         plain = Plain(own, "phases", "decode phases of this trace")
     batches = []
-    for size, (rounds, tokens) in by_batch.items():
-        if rounds:
-            made = _batch(costs, size, rounds, tokens / rounds, seen, setting, plain)
+    for size, lengths in by_batch.items():
+        if any(lengths.values()):
+            made = _batch(costs, size, lengths, seen, setting, plain)
             if made is not None:
                 batches.append(_with_prediction(made, predicted_length))
     batches.sort(key=lambda b: (-b.rounds, b.batch_size))
@@ -173,12 +173,12 @@ def economics(
 def _batch(
     costs: Costs,
     size: int,
-    rounds: int,
-    length: float,
+    lengths: Mapping[int, int],
     seen: Acceptance,
     setting: Setting,
     plain: Plain | None,
 ) -> BatchEconomics | None:
+    length, interval = mean_interval(dict(lengths), 1, max(len(seen.histogram), *lengths))
     verify = costs.of("verify", size)
     if verify is not None:
         setting = verify.setting
@@ -207,12 +207,11 @@ def _batch(
     steps = setting[0]
     draft_ms = worked.get("draft")
     draft_step_ms = draft_ms / (steps - 1) if draft_ms is not None and steps > 1 else None
-    interval = seen.accept_length_interval
     return BatchEconomics(
         batch_size=size,
         setting=setting,
         basis=basis,
-        rounds=rounds,
+        rounds=sum(lengths.values()),
         accept_length=length,
         round_ms=round_ms,
         draft_step_ms=draft_step_ms,

@@ -287,7 +287,7 @@ def pattern_of(conditional: tuple[Gap, ...]) -> Pattern:
     """Which kind of gap this is, by conditional rates, whose positions do not drag each other down.
 
     A gap counts when its interval lies beyond the limit: large ones name a place, small ones count
-    only when they are the rule.
+    only when they are the rule and the first position has its share.
     """
     enough = [g for g in conditional if g.measured.seen >= LEAST_ROUNDS]
     if not enough or enough[0].position != 0:
@@ -296,8 +296,9 @@ def pattern_of(conditional: tuple[Gap, ...]) -> Pattern:
         return "first"
     if any(g.interval.low > LARGE for g in enough[1:]):
         return "later"
-    if 2 * sum(g.interval.low > SMALL for g in enough) > len(enough):
+    first = enough[0].interval
+    if first.low > 0 and 2 * sum(g.interval.low > SMALL for g in enough) > len(enough):
         return "uniform"
-    if 2 * sum(g.interval.high < -SMALL for g in enough) > len(enough):
+    if first.high < 0 and 2 * sum(g.interval.high < -SMALL for g in enough) > len(enough):
         return "better"
     return "none"

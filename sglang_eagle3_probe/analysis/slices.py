@@ -102,8 +102,8 @@ class SliceCounts:
 
     def __init__(self, *, requests: int = REQUESTS) -> None:
         self.cells: dict[int, int] = {}
-        self.by_batch: dict[int, tuple[int, int]] = {}
-        """Exact batch size -> (rounds, tokens, bonus included)."""
+        self.by_batch: dict[int, Counter[int]] = {}
+        """Exact batch size -> tokens of a round (bonus included) -> how often."""
         self.impossible = 0
         self._requests: dict[str, int] = {}
         self._limit = requests
@@ -138,14 +138,15 @@ class SliceCounts:
         common += 0 if contexts else NO_CONTEXT << CONTEXT.shift
         common += 0 if rounds else NO_ROUND << ROUND.shift
         cells, requests = self.cells, self._requests
+        lengths = self.by_batch.get(batch)
+        if lengths is None:
+            lengths = self.by_batch[batch] = Counter()
         context_at, round_at, greedy_at = CONTEXT.shift, ROUND.shift, GREEDY.shift
-        tokens = rows = 0
         for i, right in enumerate(correct):
             if not 0 <= right <= depth:
                 self.impossible += 1
                 continue
-            rows += 1
-            tokens += right + 1
+            lengths[right + 1] += 1
             cell = common + (right << CORRECT) + requests.get(rids[i], 0)
             if greedy:  # what was verified counts, not what was asked for
                 cell = cell & ~(3 << greedy_at) | (1 if greedy[i] else 2) << greedy_at
@@ -154,16 +155,13 @@ class SliceCounts:
             if rounds:
                 cell += min(LATE_ROUND, max(0, rounds[i]).bit_length()) << round_at
             cells[cell] = cells.get(cell, 0) + 1
-        before = self.by_batch.get(batch, (0, 0))
-        self.by_batch[batch] = (before[0] + rows, before[1] + tokens)
 
     def merge(self, other: SliceCounts) -> None:
         """Take in another process's counts."""
         for cell, n in other.cells.items():
             self.cells[cell] = self.cells.get(cell, 0) + n
-        for batch, (rows, tokens) in other.by_batch.items():
-            mine = self.by_batch.get(batch, (0, 0))
-            self.by_batch[batch] = (mine[0] + rows, mine[1] + tokens)
+        for batch, lengths in other.by_batch.items():
+            self.by_batch.setdefault(batch, Counter()).update(lengths)
         self.impossible += other.impossible
 
     def outcomes(self, keep: Callable[[int], bool] | None = None) -> Counter[Outcome]:

@@ -63,8 +63,11 @@ def _print(reports: list[tuple[str, Report]], width: int | None, acceptance_alon
             raise
         raise UsageError(NEEDS_RICH) from None
     console = make_console(width)
-    if len(reports) == 1:
-        terminal.show(reports[0][1], console, acceptance_alone=acceptance_alone)
+    if acceptance_alone or len(reports) == 1:
+        for name, report in reports:
+            if len(reports) > 1:
+                console.print(terminal.heading(name))
+            terminal.show(report, console, acceptance_alone=acceptance_alone)
     else:
         comparison.show(reports, console)
 

@@ -57,7 +57,7 @@ def as_lines(found: RunDifference, names: tuple[str, str], width: int) -> list[L
             [str(p.position), _rate(p.a), _rate(p.b), _signed(p.difference), _real(p)]
             for p in found.positions
         ]
-        lines += table(["draft", f"a: {a}", f"b: {b}", "b - a", "given the ones before"], rows)
+        lines += table(["draft", "a (given the ones before)", "b", "b - a", "95 %; * real"], rows)
     return lines
 
 

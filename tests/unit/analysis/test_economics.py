@@ -20,6 +20,8 @@ from sglang_eagle3_probe.trace.record_base import Record
 
 SEEN = from_outcomes(Counter({(3, 0): 40, (3, 1): 20, (3, 2): 20, (3, 3): 20}), requests=4)
 """Conditional 0.6, 2/3, 0.5; unconditional 0.6, 0.4, 0.2; accept length 2.2."""
+OWN = {1: 40, 2: 20, 3: 20, 4: 20}
+"""The same by tokens of a round."""
 
 
 def costs(*records: Record) -> Costs:
@@ -29,7 +31,7 @@ def costs(*records: Record) -> Costs:
 
 
 def worth(times: Costs, seen: Acceptance = SEEN, **how: Any) -> Economics:
-    by_batch = how.pop("by_batch", {1: (100, 220)})
+    by_batch = how.pop("by_batch", {1: OWN})
     return economics(times, by_batch, seen, setting=(3, 1, 4), **how)
 
 
@@ -70,7 +72,7 @@ def test_the_owners_question() -> None:
     )
     found = economics(
         times,
-        {1: (100, 146)},
+        {1: {1: 66, 2: 24, 3: 8, 4: 2}},
         seen,
         setting=(3, 1, 4),
         plain=Plain({0: 1000 / 90}, "spacing", "90 tokens/s as given"),
@@ -151,7 +153,7 @@ def test_shorter_chains_are_reckoned_and_longer_ones_marked() -> None:
 
 def test_a_tree_supports_no_other_setting() -> None:
     times = costs(phase_times(topk=4, draft_tokens=8))
-    found = economics(times, {1: (100, 220)}, SEEN, setting=(3, 4, 8))
+    found = economics(times, {1: OWN}, SEEN, setting=(3, 4, 8))
     assert [o.status for o in main(found).options] == ["measured"]
 
 
@@ -160,7 +162,7 @@ def test_batch_sizes_have_their_own_costs() -> None:
         phase_times(1, ms={"verify": 10.0, "decode": 9.0}),
         phase_times(8, ms={"verify": 20.0, "decode": 10.0}),
     )
-    found = worth(times, by_batch={1: (100, 220), 8: (800, 1600), 3: (5, 10)})
+    found = worth(times, by_batch={1: OWN, 8: {1: 400, 3: 400}, 3: {2: 5}, 4: {}})
     assert [(b.batch_size, b.break_even) for b in found.batches] == [(8, 2.0), (1, 10 / 9)]
     assert found.batches[0].accept_length == 2.0
 
@@ -215,8 +217,8 @@ def test_parts_add_up_and_speed_up_is_length_over_cost(
     ms = {"verify": verify_ms, "draft": draft_ms, "draft_extend": extend_ms, "decode": plain_ms}
     seen = from_outcomes(Counter({(steps, c): 10 for c in range(steps + 1)}), requests=3)
     times = costs(phase_times(ms=ms, steps=steps, draft_tokens=steps + 1))
-    tokens = 10 * sum(range(1, steps + 2))
-    found = economics(times, {1: (10 * (steps + 1), tokens)}, seen, setting=(steps, 1, steps + 1))
+    lengths = dict.fromkeys(range(1, steps + 2), 10)
+    found = economics(times, {1: lengths}, seen, setting=(steps, 1, steps + 1))
     batch = main(found)
     assert sum(p.ms for p in batch.parts) == pytest.approx(batch.round_ms)
     assert batch.break_even is not None

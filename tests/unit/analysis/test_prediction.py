@@ -185,6 +185,7 @@ def test_an_exact_promise_leaves_the_measurements_interval() -> None:
         ((0.74, 0.74, 0.74), "uniform"),
         ((0.74, 0.74, 0.8), "uniform"),
         ((0.74, 0.8, 0.8), "none"),
+        ((0.8, 0.74, 0.74), "none"),  # the first position must have its share
         ((0.87, 0.87, 0.87), "better"),
     ],
 )

@@ -120,7 +120,7 @@ def test_budgets_make_positions_unseen() -> None:
 def test_exact_batch_sizes() -> None:
     counts = TrafficCounts()
     counts.add_all([verify([3, 1]), verify([0, 0]), verify([2])])
-    assert counts.slices.by_batch == {2: (4, 8), 1: (1, 3)}
+    assert counts.slices.by_batch == {2: {4: 1, 2: 1, 1: 2}, 1: {3: 1}}
 
 
 def test_ranks_are_slices_too() -> None:
@@ -152,7 +152,7 @@ def test_every_dimension_holds_every_round(seed: int, batch: int) -> None:
         assert sum(rounds(dimension).values()) == sum(whole.values())
         tokens = sum(s.acceptance.correct_drafts for s in dimension.slices)
         assert tokens == sum(correct * n for (_, correct), n in whole.items())
-    assert sum(rows for rows, _ in counts.slices.by_batch.values()) == sum(whole.values())
+    assert sum(n.total() for n in counts.slices.by_batch.values()) == sum(whole.values())
 
 
 def test_counts_travel_between_processes_and_add_up() -> None:

@@ -89,6 +89,8 @@ def test_acceptance_alone(trace: Path) -> None:
     assert done.returncode == 0
     assert "Wiring" not in done.stdout
     assert "What it is worth" in done.stdout
+    several = run("report", trace, trace, "--acceptance")
+    assert several.stdout.count("What it is worth") == 2
 
 
 @pytest.fixture
