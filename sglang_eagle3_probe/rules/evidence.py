@@ -28,6 +28,7 @@ from sglang_eagle3_probe.trace.records import (
     Weights,
 )
 from sglang_eagle3_probe.trace.rounds import RoundCounts
+from sglang_eagle3_probe.trace.static_records import StaticFindings
 from sglang_eagle3_probe.trace.traffic import read_traffic
 
 
@@ -50,6 +51,8 @@ class RankEvidence:
     """Newest per class of draft forward."""
     vocab_map: VocabMap | None = None
     weights: Weights | None = None
+    static_findings: StaticFindings | None = None
+    """What the static rules said when the draft was loaded; by one process of each host."""
     values: dict[str, SiteValues] = field(default_factory=dict)
     """Level ``stats``: site -> its windows pooled, in the order values flow."""
     stats_coverage: StatsCoverage | None = None
@@ -206,6 +209,7 @@ def _of_process(process: ProcessTrace) -> RankEvidence:
         ),
         vocab_map=process.newest(VocabMap),
         weights=process.newest(Weights),
+        static_findings=process.newest(StaticFindings),
         values=pool(
             process.of(SlotStats),
             worker_generation=arguments.worker_generation if arguments is not None else "",

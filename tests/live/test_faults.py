@@ -26,6 +26,7 @@ SITES = (
     "vocab_map",
     "weights",
     "acceptance",
+    "static_findings",
 )
 
 

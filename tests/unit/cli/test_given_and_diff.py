@@ -58,7 +58,7 @@ def test_plain_as_a_rate(trace: Path) -> None:
     assert other["batches"][0]["break_even"] is None
     fast = run("report", trace, "--plain", "400")
     assert fast.returncode == 1
-    assert "E3P616" in fast.stdout
+    assert "E3P631" in fast.stdout
 
 
 def test_plain_as_a_run_without_speculation(trace: Path, tmp_path: Path) -> None:

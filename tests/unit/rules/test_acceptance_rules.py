@@ -23,7 +23,7 @@ from sglang_eagle3_probe.trace.records import Ranks
 
 CODES = {
     *("E3P603", "E3P604", "E3P605", "E3P606", "E3P607", "E3P608", "E3P609"),
-    *("E3P615", "E3P616", "E3P617"),
+    *("E3P630", "E3P631", "E3P632"),
 }
 GOOD, WEAK = (0.76, 0.74, 0.72), (0.45, 0.4, 0.4)
 
@@ -187,7 +187,7 @@ def test_ranks(tmp_path: Path) -> None:
 
 def test_pruned(tmp_path: Path) -> None:
     many = served(requests=24, topk=4, causes=("pruned", "ranked_5_8"))
-    finding = one(judged(tmp_path / "a", traffic(many.records)), "E3P615")
+    finding = one(judged(tmp_path / "a", traffic(many.records)), "E3P630")
     assert finding.severity == "note"
     few = served(requests=24, topk=4, causes=("pruned", *("ranked_5_8",) * 9))
     assert judged(tmp_path / "b", traffic(few.records)) == {}
@@ -196,7 +196,7 @@ def test_pruned(tmp_path: Path) -> None:
 def test_speculation_that_does_not_pay(tmp_path: Path) -> None:
     made = served(requests=8, chances=WEAK).records
     ms = {"verify": 10.0, "draft": 6.0, "draft_extend": 3.0, "decode": 9.0}
-    finding = one(judged(tmp_path / "a", traffic(made, [phase_times(ms=ms)])), "E3P616")
+    finding = one(judged(tmp_path / "a", traffic(made, [phase_times(ms=ms)])), "E3P631")
     assert "a round costs 2.11 plain steps" in finding.message
     assert "--speculative-num-steps 1" in finding.fix
     cheap = phase_times(ms={**ms, "draft": 1.0, "draft_extend": 0.5})
@@ -206,7 +206,7 @@ def test_speculation_that_does_not_pay(tmp_path: Path) -> None:
 def test_speculation_that_does_not_pay_by_a_speed_that_was_given(tmp_path: Path) -> None:
     records = traffic(served(requests=8, chances=WEAK, gap_ms=25.0).records)
     fast = Given(plain=Plain({0: 10.0}, "spacing", "100 tokens/s as given"))
-    finding = one(judged(tmp_path, records, fast), "E3P616")
+    finding = one(judged(tmp_path, records, fast), "E3P631")
     assert "100 tokens/s as given" in [seen.where for seen in finding.evidence]
     assert found(tmp_path) == {}
     slow = Given(plain=Plain({0: 20.0}, "spacing", "50 tokens/s as given"))
@@ -226,6 +226,6 @@ def first_choices(refused: int, others: int) -> list[Record]:
 
 
 def test_first_choice_refused(tmp_path: Path) -> None:
-    finding = one(judged(tmp_path / "a", traffic(first_choices(40, 160))), "E3P617")
+    finding = one(judged(tmp_path / "a", traffic(first_choices(40, 160))), "E3P632")
     assert "20% of the refusals" in finding.message
     assert judged(tmp_path / "b", traffic(first_choices(2, 198))) == {}

@@ -1,4 +1,4 @@
-"""E3P616: speculation is slower than decoding without it."""
+"""E3P631: speculation is slower than decoding without it."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def _fix(batch: BatchEconomics) -> str:
     return "raise the accept length (see the causes of refusal), or serve without a draft"
 
 
-RULE = Rule("E3P616", "speculation does not pay", PAGE, _check)
+RULE = Rule("E3P631", "speculation does not pay", PAGE, _check)

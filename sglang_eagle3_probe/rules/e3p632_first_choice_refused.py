@@ -1,4 +1,4 @@
-"""E3P617: the draft's first choice was right and was refused."""
+"""E3P632: the draft's first choice was right and was refused."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ def _check(evidence: Evidence, _earlier: Sequence[Result]) -> list[Result]:
     ]
 
 
-RULE = Rule("E3P617", "right drafts refused", PAGE, _check)
+RULE = Rule("E3P632", "right drafts refused", PAGE, _check)

@@ -1,4 +1,4 @@
-"""E3P615: the tree drops what the draft had right."""
+"""E3P630: the tree drops what the draft had right."""
 
 from __future__ import annotations
 
@@ -52,4 +52,4 @@ def _check(evidence: Evidence, _earlier: Sequence[Result]) -> list[Result]:
     ]
 
 
-RULE = Rule("E3P615", "the tree drops right drafts", PAGE, _check)
+RULE = Rule("E3P630", "the tree drops right drafts", PAGE, _check)
