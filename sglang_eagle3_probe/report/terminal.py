@@ -62,7 +62,7 @@ def render_acceptance(report: Report) -> RenderableType:
         verdict(report),
         _subject(report),
         *(
-            _finding_line(f.code, f.severity, f.message, _ranks(f.ranks))
+            _finding_line(f.code, f.severity, f.message, _apart(f))
             for f in report.findings
             if f.severity != "note"
         ),
