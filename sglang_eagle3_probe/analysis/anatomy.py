@@ -17,11 +17,12 @@ What a cause means, and which of two wins when both hold:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from typing import NamedTuple
 
 from sglang_eagle3_probe.analysis.intervals import Interval, wilson
+from sglang_eagle3_probe.analysis.recent import Recent
 from sglang_eagle3_probe.trace.acceptance_records import Refusals, RequestEnd, VerifyRound
 
 CAUSES = (
@@ -73,8 +74,7 @@ def cause_of(
     return "ranked_5_8" if rank <= 8 else "ranked_more"
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(NamedTuple):
     """A refused round whose cause may still change."""
 
     position: int
@@ -84,8 +84,15 @@ class _Open:
     out_of_vocab: bool | None
 
 
+_Told = tuple[int, int | None, bool | None]
+"""(position, rank, target_argmax_matches) of one refusal."""
+
+
 class RefusalCounts:
-    """Joins the records of refused drafts, in the order they were written, in bounded memory."""
+    """Joins the records of refused drafts, in bounded memory.
+
+    Rounds and their refusals may come in either order; the end of a request comes after its rounds.
+    """
 
     def __init__(
         self, *, open_rounds: int = OPEN_ROUNDS, early_refusals: int = EARLY_REFUSALS
@@ -93,38 +100,45 @@ class RefusalCounts:
         self.counts: Counter[tuple[int, str]] = Counter()
         """(position, cause) -> rounds."""
         self.joined = 0
-        self.unjoined = 0
-        """Entries of ``refusals`` records that met no round, or disagree with it."""
         self.contradictions = 0
         """The draft's first choice was the target's token and was refused although verification was
         greedy: what was submitted is not what the draft computed."""
-        self._open: dict[Key, _Open] = {}
-        self._early: dict[Key, tuple[int, int | None, bool | None]] = {}
-        self._limits = (open_rounds, early_refusals)
+        self._disagree = 0
+        self._open: Recent[Key, _Open] = Recent(open_rounds)
+        self._early: Recent[Key, _Told] = Recent(early_refusals)
 
-    def add_round(self, record: VerifyRound, depth: int) -> None:
-        """Count the refused drafts of one record. depth: draft positions proposed."""
-        rids, rounds = record.rids, record.rounds
-        known, greedy = record.out_of_vocab, record.greedy
-        for i, correct in enumerate(record.correct_drafts):
-            if not 0 <= correct < depth:
-                continue
-            lacks = known[i] if i < len(known) else None
-            cause = "out_of_vocab" if lacks else "unknown"
-            self.counts[correct, cause] += 1
-            if i >= len(rids) or i >= len(rounds):
-                continue
-            key = (rids[i], rounds[i])
-            found = self._open[key] = _Open(
-                correct, cause, record.topk, greedy[i] if i < len(greedy) else None, lacks
-            )
-            if key in self._early:
-                self._join(found, *self._early.pop(key))
-        _shorten(self._open, self._limits[0])
+    @property
+    def unjoined(self) -> int:
+        """Entries of ``refusals`` records that met no round, or disagree with it."""
+        return self._disagree + self._early.dropped
+
+    def add_rounds(self, records: Iterable[VerifyRound], depths: Iterable[int]) -> None:
+        """Count the refused drafts of records. depths: draft positions that each proposed."""
+        opened: dict[Key, _Open] = {}
+        lost: list[tuple[int, str]] = []
+        for record, depth in zip(records, depths, strict=True):
+            rids, rounds = record.rids, record.rounds
+            known, greedy, topk = record.out_of_vocab, record.greedy, record.topk
+            for i, correct in enumerate(record.correct_drafts):
+                if not 0 <= correct < depth:
+                    continue
+                lacks = known[i] if i < len(known) else None
+                cause = "out_of_vocab" if lacks else "unknown"
+                lost.append((correct, cause))
+                if i < len(rids) and i < len(rounds):
+                    how = greedy[i] if i < len(greedy) else None
+                    opened[rids[i], rounds[i]] = _Open(correct, cause, topk, how, lacks)
+        self.counts.update(lost)
+        self._open.update(opened)
+        if self._early:
+            for key in opened:
+                told = self._early.pop(key)
+                if told is not None:
+                    self._join(key, told)
 
     def add_refusals(self, record: Refusals) -> None:
         """Take in why drafts were refused."""
-        open_, early = self._open, self._early
+        early: dict[Key, _Told] = {}
         for rid, number, position, rank, matches in zip(
             record.rids,
             record.rounds,
@@ -133,62 +147,52 @@ class RefusalCounts:
             record.target_argmax_matches,
             strict=False,
         ):
-            key = (rid, number)
-            if key in open_:
-                self._join(open_[key], position, rank, matches)
-            else:
-                early[key] = (position, rank, matches)
-        self.unjoined += _shorten(self._early, self._limits[1])
+            key, told = (rid, number), (position, rank, matches)
+            if not self._join(key, told):
+                early[key] = told
+        if early:
+            self._early.update(early)
 
     def merge(self, other: RefusalCounts) -> None:
         """Take in another process's counts, which are complete."""
         self.counts.update(other.counts)
         self.joined += other.joined
-        self.unjoined += other.unjoined
+        self._disagree += other.unjoined
         self.contradictions += other.contradictions
 
-    def _join(self, found: _Open, position: int, rank: int | None, matches: bool | None) -> None:
+    def _join(self, key: Key, told: _Told) -> bool:
+        """False when the round is not known (yet, or any more)."""
+        held = self._open.holder(key)
+        if held is None:
+            return False
+        found, (position, rank, matches) = held[key], told
         if found.position != position:
-            self.unjoined += 1
-            return
+            self._disagree += 1
+            return True
         self.joined += 1
         if rank == 1 and found.topk == 1 and found.greedy:
             self.contradictions += 1
-        self._move(
-            found,
-            cause_of(
-                rank,
-                matches,
-                topk=found.topk,
-                greedy=found.greedy,
-                out_of_vocab=found.out_of_vocab,
-            ),
+        cause = cause_of(
+            rank, matches, topk=found.topk, greedy=found.greedy, out_of_vocab=found.out_of_vocab
         )
+        self._move(held, key, cause)
+        return True
 
     def add_end(self, record: RequestEnd) -> None:
         """A request ended. When tokens of its last round were cut, its refusal came after the end:
         the last token kept stands before the refused position."""
-        found = self._open.pop((record.rid, record.verify_rounds - 1), None)
-        if found is not None and record.cut_tokens > 0:
-            self._move(found, "ended")
+        if record.cut_tokens > 0:
+            key = (record.rid, record.verify_rounds - 1)
+            held = self._open.holder(key)
+            if held is not None:
+                self._move(held, key, "ended")
 
-    def _move(self, found: _Open, cause: str) -> None:
-        if found.cause == "ended":
-            return
-        self.counts[found.position, found.cause] -= 1
-        found.cause = cause
-        self.counts[found.position, cause] += 1
-
-
-def _shorten(
-    held: dict[Key, _Open] | dict[Key, tuple[int, int | None, bool | None]], n: int
-) -> int:
-    """Drop the oldest entries beyond ``n``; how many."""
-    beyond = len(held) - n
-    if beyond > 0:
-        for key in list(islice(held, beyond)):
-            del held[key]
-    return max(0, beyond)
+    def _move(self, held: dict[Key, _Open], key: Key, cause: str) -> None:
+        found = held[key]
+        if found.cause not in ("ended", cause):
+            self.counts[found.position, found.cause] -= 1
+            self.counts[found.position, cause] += 1
+            held[key] = found._replace(cause=cause)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sglang_eagle3_probe.trace.acceptance_records import PhaseTime, PhaseTimes, VerifyRound
@@ -69,10 +69,6 @@ class Spacing:
     """Milliseconds from one verify round to the next at one batch size."""
 
     bins: Counter[int] = field(default_factory=Counter)
-    tokens: int = 0
-    """Tokens (bonus included) of the rounds that ended the gaps."""
-    rows: int = 0
-    """Request rounds of those."""
 
     @property
     def count(self) -> int:
@@ -114,31 +110,30 @@ class Costs:
                 cost = self.phases[key] = PhaseCost(seen.phase, seen.batch_size, setting)
             cost.add(seen)
 
-    def add_round(self, record: VerifyRound) -> None:
-        """Measure the gap to the round before, if nothing but a round lies in it.
+    def add_rounds(self, records: Iterable[VerifyRound]) -> None:
+        """Measure the gaps between rounds in which nothing but a round lies.
 
         The same requests must have advanced by one round each; a prefill in between brings a new
         request, and an idle server starts with one.
         """
-        last, self._last = self._last, record
-        if (
-            last is None
-            or last.rids != record.rids
-            or last.not_counted != record.not_counted
-            or not record.rids
-            or [number + 1 for number in last.rounds] != record.rounds
-        ):
-            return
-        gap_ms = 1000 * (record.monotonic_s - last.monotonic_s)
-        if gap_ms <= 0:
-            return
-        batch = len(record.rids) + len(record.not_counted)
-        spacing = self.spacing.get(batch)
-        if spacing is None:
-            spacing = self.spacing[batch] = Spacing()
-        spacing.bins[math.floor(math.log(gap_ms) * BINS_PER_E)] += 1
-        spacing.rows += len(record.correct_drafts)
-        spacing.tokens += sum(record.correct_drafts) + len(record.correct_drafts)
+        gaps: dict[int, list[int]] = {}
+        last, log = self._last, math.log
+        for record in records:
+            rids = record.rids
+            if (
+                last is not None
+                and rids
+                and last.rids == rids
+                and last.not_counted == record.not_counted
+                and (gap_s := record.monotonic_s - last.monotonic_s) > 0
+                and [number + 1 for number in last.rounds] == record.rounds
+            ):
+                place = math.floor(log(1000 * gap_s) * BINS_PER_E)
+                gaps.setdefault(len(rids) + len(record.not_counted), []).append(place)
+            last = record
+        self._last = last
+        for batch, places in gaps.items():
+            self.spacing.setdefault(batch, Spacing()).bins.update(places)
 
     def merge(self, other: Costs) -> None:
         """Take in another process's times."""
@@ -150,8 +145,6 @@ class Costs:
         for size, spacing in other.spacing.items():
             ours = self.spacing.setdefault(size, Spacing())
             ours.bins.update(spacing.bins)
-            ours.tokens += spacing.tokens
-            ours.rows += spacing.rows
         self.clocks.update(other.clocks)
         self.overlapped |= other.overlapped
         self.not_timed += other.not_timed

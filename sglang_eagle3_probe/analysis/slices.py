@@ -8,10 +8,11 @@ that occur (thousands, however long the log).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sglang_eagle3_probe.analysis.acceptance import Acceptance, from_outcomes
+from sglang_eagle3_probe.analysis.recent import Recent
 from sglang_eagle3_probe.trace.acceptance_records import RequestEnd, RequestStart, VerifyRound
 from sglang_eagle3_probe.trace.rounds import Outcome
 
@@ -101,12 +102,11 @@ class SliceCounts:
     """Rounds by cell."""
 
     def __init__(self, *, requests: int = REQUESTS) -> None:
-        self.cells: dict[int, int] = {}
+        self.cells: Counter[int] = Counter()
         self.by_batch: dict[int, Counter[int]] = {}
         """Exact batch size -> tokens of a round (bonus included) -> how often."""
         self.impossible = 0
-        self._requests: dict[str, int] = {}
-        self._limit = requests
+        self._requests: Recent[str, int] = Recent(requests)
 
     def add_start(self, record: RequestStart) -> None:
         """Remember what a request's rounds are to be filed under."""
@@ -114,52 +114,62 @@ class SliceCounts:
         bits += _flag(record.chunked_prefill) << CHUNKED.shift
         greedy = record.greedy
         bits += (0 if greedy is None else 1 if greedy else 2) << GREEDY.shift
-        if len(self._requests) >= self._limit:
-            del self._requests[next(iter(self._requests))]
-        self._requests[record.rid] = bits
+        self._requests.update({record.rid: bits})
 
     def add_end(self, record: RequestEnd) -> None:
         """Forget a request."""
-        self._requests.pop(record.rid, None)
+        self._requests.pop(record.rid)
 
-    def add_round(self, record: VerifyRound, depth: int, uptime_s: float) -> None:
-        """Count one record. depth: draft positions proposed. uptime_s: since the trace began."""
-        correct, rids = record.correct_drafts, record.rids
-        n = len(correct)
-        if len(rids) != n or depth > DEEPEST:
-            self.impossible += max(n, len(rids))
-            return
-        batch = n + len(record.not_counted)
-        common = depth + (min(31, max(0, batch - 1).bit_length()) << BATCH.shift)
-        common += min(31, int(max(0.0, uptime_s) / 60).bit_length()) << UPTIME.shift
-        contexts = record.context_lens if len(record.context_lens) == n else None
-        rounds = record.rounds if len(record.rounds) == n else None
-        greedy = record.greedy if len(record.greedy) == n else None
-        common += 0 if contexts else NO_CONTEXT << CONTEXT.shift
-        common += 0 if rounds else NO_ROUND << ROUND.shift
-        cells, requests = self.cells, self._requests
-        lengths = self.by_batch.get(batch)
-        if lengths is None:
-            lengths = self.by_batch[batch] = Counter()
+    def add_rounds(
+        self, records: Iterable[VerifyRound], depths: Iterable[int], started_s: float
+    ) -> None:
+        """Count records. depths: draft positions that each proposed. started_s: monotonic."""
+        cells: list[int] = []
+        file, request_bits = cells.append, self._requests.get
+        lengths: dict[int, list[int]] = {}
         context_at, round_at, greedy_at = CONTEXT.shift, ROUND.shift, GREEDY.shift
-        for i, right in enumerate(correct):
-            if not 0 <= right <= depth:
-                self.impossible += 1
+        keep = ~(3 << greedy_at)
+        for record, depth in zip(records, depths, strict=True):
+            correct, rids = record.correct_drafts, record.rids
+            n = len(correct)
+            if len(rids) != n or depth > DEEPEST:
+                self.impossible += max(n, len(rids))
                 continue
-            lengths[right + 1] += 1
-            cell = common + (right << CORRECT) + requests.get(rids[i], 0)
-            if greedy:  # what was verified counts, not what was asked for
-                cell = cell & ~(3 << greedy_at) | (1 if greedy[i] else 2) << greedy_at
-            if contexts:
-                cell += min(30, (max(0, contexts[i]) >> 8).bit_length()) << context_at
-            if rounds:
-                cell += min(LATE_ROUND, max(0, rounds[i]).bit_length()) << round_at
-            cells[cell] = cells.get(cell, 0) + 1
+            batch = n + len(record.not_counted)
+            minutes = int((record.monotonic_s - started_s) / 60)
+            common = depth + (min(31, (batch - 1).bit_length()) << BATCH.shift if batch else 0)
+            if minutes > 0:
+                common += min(31, minutes.bit_length()) << UPTIME.shift
+            contexts, rounds, greedy = record.context_lens, record.rounds, record.greedy
+            if len(contexts) != n:
+                contexts, common = [0] * n, common + (NO_CONTEXT << context_at)
+            if len(rounds) != n:
+                rounds, common = [0] * n, common + (NO_ROUND << round_at)
+            told = len(greedy) == n
+            its_lengths = lengths.setdefault(batch, [])
+            for i, right in enumerate(correct):
+                if not 0 <= right <= depth:
+                    self.impossible += 1
+                    continue
+                its_lengths.append(right + 1)
+                bits = request_bits(rids[i], 0)
+                if told:  # what was verified counts, not what was asked for
+                    bits = bits & keep | (1 if greedy[i] else 2) << greedy_at
+                late = rounds[i]
+                file(
+                    common
+                    + bits
+                    + (right << CORRECT)
+                    + (min(30, (contexts[i] >> 8).bit_length()) << context_at)
+                    + ((late.bit_length() if late < 64 else LATE_ROUND) << round_at)
+                )
+        self.cells.update(cells)
+        for batch, found in lengths.items():
+            self.by_batch.setdefault(batch, Counter()).update(found)
 
     def merge(self, other: SliceCounts) -> None:
         """Take in another process's counts."""
-        for cell, n in other.cells.items():
-            self.cells[cell] = self.cells.get(cell, 0) + n
+        self.cells.update(other.cells)
         for batch, lengths in other.by_batch.items():
             self.by_batch.setdefault(batch, Counter()).update(lengths)
         self.impossible += other.impossible

