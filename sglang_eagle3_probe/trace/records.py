@@ -18,6 +18,7 @@ from sglang_eagle3_probe.trace.acceptance_records import (
     RequestStart,
     VerifyRound,
 )
+from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.static_records import StaticFindings
 
@@ -381,6 +382,7 @@ AnyRecord = (
     | RequestEnd
     | Refusals
     | PhaseTimes
+    | ProbeCost
     | SlotStats
     | StatsCoverage
     | Fault
