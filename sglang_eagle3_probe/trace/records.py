@@ -288,8 +288,8 @@ class SlotStats(Record, tag="slot_stats", kw_only=True):
     first_tick: int
     last_tick: int
     lost_ticks: int
-    """Forwards since the window before that nobody read: the ring is drained about once a second,
-    and holds 63 forwards a site."""
+    """Forwards since the window before that nobody read: the ring is drained every one to five
+    seconds, and holds 63 forwards a site."""
     rows: int
     padded_rows_dropped: int
     joined: bool
