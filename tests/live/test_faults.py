@@ -27,6 +27,7 @@ SITES = (
     "weights",
     "acceptance",
     "static_findings",
+    "probe_cost",
 )
 
 
