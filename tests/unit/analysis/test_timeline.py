@@ -50,7 +50,9 @@ def test_a_long_run_is_held_in_few_bins_without_losing_a_round() -> None:
     assert {m.width_s for m in moments} == {512}
 
 
-@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3)), max_size=300), st.integers(1, 5))
+@given(
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3)), max_size=300), st.integers(1, 5)
+)
 def test_split_over_processes_it_is_the_same(rows: list[tuple[int, int]], parts: int) -> None:
     records = [at(second, correct) for second, correct in rows]
     merged = TimeCounts()
