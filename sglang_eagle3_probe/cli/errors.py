@@ -11,3 +11,8 @@ NEEDS_RICH = (
     "this report is printed with rich, which is not installed; --json works without it. "
     "Fix: pip install 'sglang-eagle3-probe[report]'"
 )
+
+NEEDS_PYARROW = (
+    "Parquet is written with pyarrow, which is not installed; nothing was written. "
+    "Fix: pip install 'sglang-eagle3-probe[parquet]'"
+)

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sglang_eagle3_probe.cli import given
 from sglang_eagle3_probe.cli.errors import NEEDS_RICH, UsageError
 from sglang_eagle3_probe.report import json_out
 from sglang_eagle3_probe.report.verdict import Report, build
-from sglang_eagle3_probe.trace.reader import read
+from sglang_eagle3_probe.rules.evidence import read_evidence
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,21 +34,28 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--width", type=_width, default=None, help="columns (default: the terminal's, else 100)"
     )
+    command.add_argument(
+        "--acceptance",
+        action="store_true",
+        help="only the verdict and the acceptance with its causes, on one screen",
+    )
+    given.add(command)
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the report or the comparison."""
-    reports = [(name, build(read(path))) for name, path in _named(options.traces)]
+    beside = given.given(options)
+    reports = [(name, build(read_evidence(path), beside)) for name, path in _named(options.traces)]
     if options.json:
         texts = [json_out.as_text(report) for _, report in reports]
         print(texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]")
     else:
-        _print(reports, options.width)
+        _print(reports, options.width, options.acceptance)
     return max(report.exit_code for _, report in reports)
 
 
-def _print(reports: list[tuple[str, Report]], width: int | None) -> None:
+def _print(reports: list[tuple[str, Report]], width: int | None, acceptance_alone: bool) -> None:
     try:
         from sglang_eagle3_probe.report import comparison, terminal
     except ModuleNotFoundError as error:
@@ -55,8 +63,11 @@ def _print(reports: list[tuple[str, Report]], width: int | None) -> None:
             raise
         raise UsageError(NEEDS_RICH) from None
     console = make_console(width)
-    if len(reports) == 1:
-        terminal.show(reports[0][1], console)
+    if acceptance_alone or len(reports) == 1:
+        for name, report in reports:
+            if len(reports) > 1:
+                console.print(terminal.heading(name))
+            terminal.show(report, console, acceptance_alone=acceptance_alone)
     else:
         comparison.show(reports, console)
 

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from sglang_eagle3_probe.analysis.acceptance import INTERVAL_OVER, Acceptance, Rate
-from sglang_eagle3_probe.analysis.intervals import Interval
 from sglang_eagle3_probe.analysis.rank_values import SiteComparison
 from sglang_eagle3_probe.analysis.slot_values import Shares, SiteValues
+from sglang_eagle3_probe.report import json_understanding
+from sglang_eagle3_probe.report.json_understanding import interval as _interval
 from sglang_eagle3_probe.report.verdict import Report, sentence
 from sglang_eagle3_probe.rules.evidence import RankEvidence
 
@@ -17,7 +18,7 @@ SCHEMA = "sglang-eagle3-probe-report/1"
 
 
 def as_dict(report: Report) -> dict[str, Any]:
-    """Plain dicts and lists, documented in docs/trace_format.md."""
+    """Plain dicts and lists, as docs/report.schema.json describes them."""
     evidence = report.evidence
     return {
         "schema": SCHEMA,
@@ -28,6 +29,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "findings": [msgspec.to_builtins(f) for f in report.findings],
         "unknown": [msgspec.to_builtins(u) for u in report.unknown],
         "acceptance": {**acceptance(evidence.acceptance), "from": evidence.rounds_from},
+        **json_understanding.as_dict(evidence.understood),
         "ranks": [_rank(rank) for rank in evidence.ranks],
         "rank_comparisons": [comparison(c) for c in evidence.rank_comparisons],
         "older_runs": evidence.older_runs,
@@ -65,10 +67,6 @@ def _rate(rate: Rate) -> dict[str, Any]:
         "share": rate.share,
         "interval": _interval(rate.interval) if rate.seen else None,
     }
-
-
-def _interval(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
 
 
 def site(values: SiteValues) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text
 
-from sglang_eagle3_probe.report import facts
+from sglang_eagle3_probe.report import facts, understanding
 from sglang_eagle3_probe.report.curve import acceptance_section
 from sglang_eagle3_probe.report.values import (
     proven_lines,
@@ -51,13 +51,33 @@ def render(report: Report, *, wide: bool = False) -> RenderableType:
     if evidence.models:
         parts += [heading("Arguments"), *_arguments(evidence.models[0])]
     parts += [heading("Acceptance"), acceptance_section(report)]
+    parts += _understood(report)
     parts += [heading("The probe itself"), _probe_itself(report)]
     return Group(*parts)
 
 
-def show(report: Report, console: Console) -> None:
+def render_acceptance(report: Report) -> RenderableType:
+    """The verdict and what is known of the acceptance: one screen."""
+    return Group(
+        verdict(report),
+        _subject(report),
+        *(
+            _finding_line(f.code, f.severity, f.message, _apart(f))
+            for f in report.findings
+            if f.severity != "note"
+        ),
+        heading("Acceptance"),
+        acceptance_section(report),
+        *_understood(report),
+    )
+
+
+def show(report: Report, console: Console, *, acceptance_alone: bool = False) -> None:
     """Print it."""
-    console.print(render(report, wide=console.width >= WIDE))
+    if acceptance_alone:
+        console.print(render_acceptance(report))
+    else:
+        console.print(render(report, wide=console.width >= WIDE))
 
 
 def heading(text: str) -> RenderableType:
@@ -227,6 +247,31 @@ def _arguments(rank: RankEvidence) -> list[RenderableType]:
         for name, asked, force in changed:
             table.add_row(name, str(asked), Text(str(force), style="yellow"))
         parts.append(table)
+    return parts
+
+
+# -- acceptance understood --------------------------------------------------------------------
+
+
+def _understood(report: Report) -> list[RenderableType]:
+    """Causes, slices, prediction, economics and references, each where there is something."""
+    known, seen = report.evidence.understood, report.evidence.acceptance
+    if not seen.rounds:
+        return []
+    parts: list[RenderableType] = []
+    causes = understanding.refusals(known.anatomy)
+    if causes is not None:
+        parts += [heading("Why drafts are refused"), causes]
+    by = understanding.slices(known.slices)
+    if known.references is not None:
+        by.append(("published", understanding.references(known.references, seen.accept_length)))
+    if by:
+        parts += [heading("Accept length by"), pairs(by)]
+    if known.comparison is not None:
+        parts += [heading("Against training"), understanding.prediction(known.comparison)]
+    worth = understanding.economics(known.economics)
+    if worth:
+        parts += [heading("What it is worth"), pairs(worth)]
     return parts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sglang_eagle3_probe.analysis.understanding import Given
 from sglang_eagle3_probe.rules.base import Finding, Result, Unknown
 from sglang_eagle3_probe.rules.evidence import Evidence, collect
 from sglang_eagle3_probe.rules.judging import exit_code
@@ -45,9 +46,9 @@ class Report:
         return "undecided" if self.unknown else "clean"
 
 
-def build(trace: Trace) -> Report:
-    """Judge the newest run of a trace."""
-    evidence = collect(trace)
+def build(trace: Trace, given: Given | None = None) -> Report:
+    """Judge the newest run of a trace. given: the trainer's accuracies, plain decoding's speed."""
+    evidence = collect(trace, given)
     return Report(evidence, judge(evidence))
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sglang_eagle3_probe.analysis.acceptance import Acceptance, accept
+from sglang_eagle3_probe.analysis.acceptance import Acceptance, from_outcomes
 from sglang_eagle3_probe.analysis.probe_cost import Cost, probe_cost
 from sglang_eagle3_probe.analysis.rank_values import SiteComparison, compare
 from sglang_eagle3_probe.analysis.slot_values import SiteValues, pool
+from sglang_eagle3_probe.analysis.traffic_counts import LeadTraffic, TrafficCounts
+from sglang_eagle3_probe.analysis.understanding import Given, Understanding, understand
 from sglang_eagle3_probe.trace.cost_records import ProbeCost
-from sglang_eagle3_probe.trace.reader import Problem, ProcessTrace, Trace
+from sglang_eagle3_probe.trace.reader import Problem, ProcessTrace, Trace, read
 from sglang_eagle3_probe.trace.records import (
     Arguments,
     AuxStates,
@@ -29,6 +31,7 @@ from sglang_eagle3_probe.trace.records import (
 )
 from sglang_eagle3_probe.trace.rounds import RoundCounts
 from sglang_eagle3_probe.trace.static_records import StaticFindings
+from sglang_eagle3_probe.trace.traffic import TRAFFIC_TYPES, read_traffic
 
 
 @dataclass
@@ -62,6 +65,8 @@ class RankEvidence:
     problems: list[Problem] = field(default_factory=list)
     ended_in_order: bool = False
     rounds: RoundCounts = field(default_factory=RoundCounts)
+    traffic: TrafficCounts | None = None
+    """Counted while the trace was read; ``None`` where the files must be read again for it."""
 
     @property
     def runs_model(self) -> bool:
@@ -123,6 +128,8 @@ class Evidence:
     """Of one rank per data-parallel group: tensor-parallel ranks see the same rounds."""
     rounds_from: list[str]
     """Labels of those ranks."""
+    understood: Understanding
+    """Causes of refusals, slices, prediction, economics: of the same rounds."""
     rank_comparisons: list[SiteComparison] = field(default_factory=list)
     """Level ``stats``: values of the same forward on the ranks of each data-parallel group."""
     older_runs: int = 0
@@ -134,27 +141,57 @@ class Evidence:
         return [rank for rank in self.ranks if rank.runs_model]
 
 
-def collect(trace: Trace) -> Evidence:
-    """Evidence of the newest run in a trace."""
+def read_evidence(path: Path) -> Trace:
+    """Read a trace such that ``collect`` need not read it again, nor hold what comes by the
+    million.
+
+    Raises:
+        TraceError: nothing there can be read as a trace.
+    """
+    return read(path, folds=[LeadTraffic], leave_out=TRAFFIC_TYPES)
+
+
+def collect(trace: Trace, given: Given | None = None) -> Evidence:
+    """Evidence of the newest run in a trace. given: what the user knows beside it."""
     runs = trace.runs()
     newest = runs[-1]
     ranks = [_of_process(process) for process in newest.processes]
     chosen = _one_rank_per_group(ranks)
-    rounds = RoundCounts()
-    for rank in chosen:
-        rounds.merge(rank.rounds)
+    rounds = _merged(chosen)
+    counts = _count_traffic(chosen)
+    # By the positions really proposed: a budget of tokens smaller than the steps cuts them.
+    seen = from_outcomes(counts.slices.outcomes(), requests=len(rounds.by_request))
     return Evidence(
         path=trace.path,
         ranks=ranks,
-        acceptance=accept(rounds),
+        acceptance=seen,
         rounds=rounds,
         rounds_from=[rank.label for rank in chosen],
+        understood=_understand(ranks, chosen, seen, rounds, counts, given or Given()),
         rank_comparisons=_compare_values(ranks),
         older_runs=len(runs) - 1,
     )
 
 
+def rounds_of(trace: Trace) -> RoundCounts:
+    """Verify rounds of the newest run, each counted once although several ranks recorded it."""
+    processes = trace.newest_run().processes
+    return _merged(
+        _one_rank_per_group(
+            [RankEvidence(p.label, p.files, header=p.header, rounds=p.rounds) for p in processes]
+        )
+    )
+
+
+def _merged(ranks: list[RankEvidence]) -> RoundCounts:
+    rounds = RoundCounts()
+    for rank in ranks:
+        rounds.merge(rank.rounds)
+    return rounds
+
+
 def _of_process(process: ProcessTrace) -> RankEvidence:
+    traffic = process.fold(LeadTraffic)
     arguments = process.newest(Arguments)
     return RankEvidence(
         label=process.label,
@@ -201,6 +238,7 @@ def _of_process(process: ProcessTrace) -> RankEvidence:
         problems=process.problems,
         ended_in_order=process.ended_in_order,
         rounds=process.rounds,
+        traffic=None if traffic is None or traffic.passed_over else traffic,
     )
 
 
@@ -214,6 +252,47 @@ def _one_rank_per_group(ranks: list[RankEvidence]) -> list[RankEvidence]:
         if before is None or _tp_rank(rank) < _tp_rank(before):
             best[group] = rank
     return [best[group] for group in sorted(best)]
+
+
+def _count_traffic(ranks: list[RankEvidence]) -> TrafficCounts:
+    counts = TrafficCounts()
+    for rank in ranks:
+        own = rank.traffic
+        if own is None:
+            own = TrafficCounts()
+            started_s = rank.header.monotonic_s if rank.header is not None else None
+            own.add_all(read_traffic(rank.files), started_s=started_s)
+        counts.merge(own)
+    return counts
+
+
+def _understand(
+    ranks: list[RankEvidence],
+    chosen: list[RankEvidence],
+    seen: Acceptance,
+    rounds: RoundCounts,
+    counts: TrafficCounts,
+    given: Given,
+) -> Understanding:
+    arguments = next((r.arguments for r in chosen or ranks if r.arguments is not None), None)
+    with_rounds = [rank for rank in ranks if rank.rounds.total]
+    return understand(
+        counts,
+        seen,
+        given=given,
+        in_force=arguments.in_force if arguments is not None else {},
+        topk_seen=rounds.topk,
+        target_path=arguments.target_path if arguments is not None else "",
+        target_architecture=arguments.target_architecture if arguments is not None else "",
+        ranks=[
+            ("dp_rank", {rank.label: rank.rounds.outcomes for rank in chosen}),
+            # Within one data-parallel group; they run the same rounds and must agree.
+            (
+                "tp_rank",
+                {r.label: r.rounds.outcomes for r in with_rounds} if len(chosen) == 1 else {},
+            ),
+        ],
+    )
 
 
 def _compare_values(ranks: list[RankEvidence]) -> list[SiteComparison]:

@@ -27,6 +27,9 @@ from sglang_eagle3_probe.trace.writer import LossBook, Writer, record_type
 WIRING_RESERVE = 512
 """Places in the queue beyond its limit that only wiring records may use: a burst of verify rounds
 must not push out the record that explains them."""
+BATCH = 512
+"""Records per write. About a millisecond of work, after which the write lets other threads run: the
+scheduler's thread must not wait for Python's lock for long."""
 
 
 class Recorder:
@@ -59,6 +62,7 @@ class Recorder:
         self._role = role
         self._header_factory = header_factory
         self._limit = queue_records
+        self._half = queue_records // 2
         self._file_bytes = file_bytes
         self._max_files = max_files
         self._progress_s = progress_s
@@ -110,7 +114,8 @@ class Recorder:
                 self._book.dropped(record_type(record), "queue")
                 return
             self._queue.append(record)
-            if self._asleep:
+            if self._asleep or waiting == self._half:
+                # Asleep, or pausing while a burst would fill the queue before it looks again.
                 self._asleep = False
                 self._nudge()
             elif self._thread is None:
@@ -210,6 +215,8 @@ class Recorder:
             if closing and not self._queue:
                 writer.footer(lambda: next(self._sequence), self._close_reason)
                 return
+            if drained == BATCH:
+                continue  # a backlog: pausing would cap the rate at one batch per pause
             if drained:
                 self._wake.acquire(timeout=pause_s)  # collect a batch; not one write per record
             elif now - last_record < idle_after_s:
@@ -220,18 +227,18 @@ class Recorder:
                     self._wake.acquire(timeout=self._progress_s)
                 self._asleep = False
 
-    def _drain(self, writer: Writer) -> bool:
+    def _drain(self, writer: Writer) -> int:
         batch: list[Record] = []
         writer.idle = False
         try:
-            while self._queue and len(batch) < 512:
+            while self._queue and len(batch) < BATCH:
                 batch.append(self._queue.popleft())
             writer.write(batch)
         except Exception as error:  # a defect of ours; say so in the losses and go on
             self._book.note_fault("recorder.writer", error)
         finally:
             writer.idle = True
-        return bool(batch)
+        return len(batch)
 
 
 def _close_at_exit(recorder: Recorder) -> None:

@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
+from sglang_eagle3_probe.trace.columns import RoundColumns
 
 Outcome = tuple[int, int]
 """(draft positions proposed, correct drafts) of one request in one verify round."""
+
+_ONE_OF_EACH: dict[Outcome, Outcome] = {}
+"""Millions of requests share a handful of outcomes, in memory and in what workers send back."""
 
 
 @dataclass
@@ -17,7 +21,7 @@ class RoundCounts:
     """How often each outcome occurred, in all and per request. Adding is associative."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
-    by_request: dict[str, Counter[Outcome]] = field(default_factory=dict)
+    by_request: dict[str, dict[Outcome, int]] = field(default_factory=dict)
     """By rid digest (12 hex digits)."""
     topk: Counter[int] = field(default_factory=Counter)
     """Request rounds per ``topk`` in force."""
@@ -30,24 +34,38 @@ class RoundCounts:
 
     def add(self, record: VerifyRound) -> None:
         """Fold in one record."""
-        if self.first_wall_s is None:
-            self.first_wall_s = record.wall_s
-        self.last_wall_s = record.wall_s
-        self.not_counted += len(record.not_counted)
-        if len(record.rids) != len(record.correct_drafts):
-            self.impossible += max(len(record.rids), len(record.correct_drafts))
-            return
-        for rid, correct in zip(record.rids, record.correct_drafts, strict=True):
-            if not 0 <= correct <= record.steps:
-                self.impossible += 1
-                continue
-            outcome = (record.steps, correct)
-            self.outcomes[outcome] += 1
-            self.topk[record.topk] += 1
-            mine = self.by_request.get(rid)
-            if mine is None:
-                mine = self.by_request[rid] = Counter()
-            mine[outcome] += 1
+        self.add_columns(RoundColumns([record]))
+
+    def add_columns(self, columns: RoundColumns) -> None:
+        """Fold in a batch, which must be later than what was folded in before."""
+        if columns.first_wall_s is not None:
+            if self.first_wall_s is None:
+                self.first_wall_s = columns.first_wall_s
+            self.last_wall_s = columns.last_wall_s
+        self.not_counted += columns.not_counted
+        self.impossible += columns.impossible
+        topks = {r.topk for r in columns.records}
+        if len(topks) == 1:
+            self.topk[topks.pop()] += len(columns)
+        else:
+            self.topk.update(columns.topk)
+        if len(columns.steps_in_force) == 1:
+            (steps,) = columns.steps_in_force
+            pairs = Counter(zip(columns.rid, columns.correct_drafts, strict=True))
+            for (rid, correct), rounds in pairs.items():
+                self._add(rid, (steps, correct), rounds)
+        else:
+            triples = Counter(zip(columns.rid, columns.steps, columns.correct_drafts, strict=True))
+            for (rid, steps, correct), rounds in triples.items():
+                self._add(rid, (steps, correct), rounds)
+
+    def _add(self, rid: str, outcome: Outcome, rounds: int) -> None:
+        outcome = _ONE_OF_EACH.setdefault(outcome, outcome)
+        self.outcomes[outcome] += rounds
+        mine = self.by_request.get(rid)
+        if mine is None:
+            mine = self.by_request[rid] = {}
+        mine[outcome] = mine.get(outcome, 0) + rounds
 
     def merge(self, other: RoundCounts) -> None:
         """Fold in another process's counts."""
@@ -56,7 +74,12 @@ class RoundCounts:
         self.not_counted += other.not_counted
         self.impossible += other.impossible
         for rid, counts in other.by_request.items():
-            self.by_request.setdefault(rid, Counter()).update(counts)
+            mine = self.by_request.get(rid)
+            if mine is None:
+                self.by_request[rid] = dict(counts)
+                continue
+            for outcome, rounds in counts.items():
+                mine[outcome] = mine.get(outcome, 0) + rounds
         walls = [w for w in (self.first_wall_s, other.first_wall_s) if w is not None]
         self.first_wall_s = min(walls) if walls else None
         walls = [w for w in (self.last_wall_s, other.last_wall_s) if w is not None]
@@ -71,6 +94,5 @@ class RoundCounts:
 def count(records: Iterable[VerifyRound]) -> RoundCounts:
     """Fold an iterable of records."""
     counts = RoundCounts()
-    for record in records:
-        counts.add(record)
+    counts.add_columns(RoundColumns(list(records)))
     return counts

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.rules.test_acceptance_rules import CODES as ACCEPTANCE_RULES
 from unit.trace import samples
 from unit.trace.samples import replace
 
@@ -116,8 +117,9 @@ FIRING: dict[str, list[Record]] = {
         samples.stats_coverage(skipped={"decode2_in": {"not_compiled": 4}}),
     ],
 }
-ELSEWHERE = {"E3P404", "E3P705", "E3P901"}
-"""Fired by tests of their own below: they take two ranks, or losses."""
+ELSEWHERE = {"E3P404", "E3P705", "E3P901", *ACCEPTANCE_RULES}
+"""Fired by tests of their own, below and in files beside this one: they take two ranks, losses, or
+traffic of a certain kind."""
 
 
 def test_every_rule_has_a_firing_trace() -> None:

@@ -401,5 +401,6 @@ def write(
     for seq, record in enumerate(lines[1:]):
         record.seq = seq
         record.wall_s = 1_700_000_000.0 + seq * 0.02
+        record.monotonic_s = record.monotonic_s or 1000.0 + seq * 0.02
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return path

@@ -1,0 +1,1 @@
+"""Parts of scripts/bench_trace: made-up traces of any size, and what is measured on them."""
