@@ -4,7 +4,8 @@
 0.5.10, 0.5.12.post1, 0.5.17, 0.5.21, 0.5.23); ``get_config`` applies them. Up to 0.5.12.post1 a
 block replaces the block before it; later blocks that are configs of their own (``text_config``)
 are merged, and in 0.5.23 (not yet in 0.5.22) rope blocks too. Under Transformers 5 (0.5.10 and
-later) the rope block holds theta, and ``rope_scaling`` is another name for ``rope_parameters``.
+later) the rope block holds theta, ``rope_scaling`` is another name for ``rope_parameters``, and a
+``rope_theta`` of its own changes nothing.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ def overridden(facts: CheckpointFacts, changes: Mapping[str, Any], how: Manner) 
         return facts
     config = dict(facts.config)
     for key, value in changes.items():
+        if key == "rope_theta" and how.one_rope_block:
+            continue  # the block's own theta goes first, and every config has one
         if key in ROPE_BLOCKS and isinstance(value, Mapping) and how.one_rope_block:
             _write_rope(config, value, merge=key in how.merged)
             continue

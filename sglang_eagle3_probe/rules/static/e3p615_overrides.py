@@ -22,7 +22,8 @@ PAGE = Page(
     why="The argument is meant for the target, and SGLang writes the same keys over the draft's "
     "config. A longer rope or another layer count then holds for the draft too: it is served with "
     "other positions than it was trained with, or with layers that it does not have. From 0.5.10 "
-    "to 0.5.22 a rope block without `rope_theta` also loses theta, for both models.",
+    "to 0.5.22 a rope block without `rope_theta` also loses theta, for both models; and from "
+    "0.5.10 `rope_theta` alone changes nothing.",
     evidence="The argument; the draft's own values beside those in force.",
     fix="Write the change into the target's config.json and leave `--json-model-override-args` "
     "out; then the draft keeps its own.",
@@ -63,6 +64,19 @@ def _check(situation: Situation) -> list[Result]:
     moved = [name for name in changes if _value(config, name) != _value(own, name)]
     reads_new = since(situation, "0.5.10")
     theta = before.theta(reads_new=reads_new), now.theta(reads_new=reads_new)
+    if "rope_theta" in changes and reads_new:
+        return [
+            RULE.finding(
+                "warning",
+                f"rope_theta in {flag} changes nothing: SGLang {situation.release} reads theta "
+                f"from the rope block, which keeps {theta[1]:g} for the draft",
+                [
+                    Seen("theta in force", theta[1], key(situation, "rope_theta")),
+                    Seen(flag, situation.argument(ARGUMENT), "arguments"),
+                ],
+                'write it as `"rope_theta"` into the config.json that it is meant for',
+            )
+        ]
     if not moved:
         return []
     if theta[0] != theta[1] and "rope_theta" not in str(changes):

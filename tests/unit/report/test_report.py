@@ -176,3 +176,12 @@ def test_side_by_side_takes_traces(tmp_path: Path) -> None:
     traces = [("a", read(tmp_path)), ("b", read(tmp_path)), ("c", read(tmp_path))]
     comparison.side_by_side(traces, Console(file=out, width=200))
     assert "== c ==" in out.getvalue().splitlines()[0]
+
+
+def test_own_cost_is_told(tmp_path: Path) -> None:
+    made = report(tmp_path, [*samples.clean(), samples.probe_cost()])
+    flat = " ".join(printed(made, 100).split())
+    assert "8 us per verify round on the scheduler's thread (0.06 % of a round" in flat
+    assert "own threads 0.42 % of a core" in flat
+    [rank] = json_out.as_dict(made)["ranks"]
+    assert rank["cost"]["round_us"] == pytest.approx(7.5)

@@ -325,7 +325,10 @@ REST: list[Case] = [
     ("E3P615", "error", {"arguments": {"json_model_override_args": "rope"}}),
     ("E3P615", "error", {"arguments": {"json_model_override_args": "[1]"}}),
     ("E3P615", "quiet", {"arguments": {"json_model_override_args": "{}"}}),
-    ("E3P615", "quiet", {"arguments": {"json_model_override_args": '{"rope_theta": 500000.0}'}}),
+    ("E3P615", "warning", {"arguments": {"json_model_override_args": '{"rope_theta": 1e6}'}}),
+    ("E3P615", "warning", {"release": "0.5.9", "arguments": {
+        "json_model_override_args": '{"rope_theta": 1e6}'}}),
+    ("E3P615", "quiet", {"arguments": {"json_model_override_args": '{"hidden_act": "silu"}'}}),
     ("E3P316", "error", {"arguments": {"json_model_override_args": '{"num_hidden_layers": 40}'}}),
     ("E3P110", "quiet", {"draft": {**PLAIN, TOP: OTHER_IDS}, "arguments": {
         "json_model_override_args":
