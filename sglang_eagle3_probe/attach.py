@@ -27,6 +27,9 @@ def attach_scheduler(settings: Settings) -> Session:
     from .taps.draft_built import DraftBuiltTap
     from .taps.draft_forward import DraftForwardTap
     from .taps.draft_load import DraftLoadTap
+    from .taps.draft_vocabulary import DraftVocabulary
+    from .taps.phase_times import PhaseTimesTap
+    from .taps.requests import RequestEndTap
     from .taps.scheduler_start import SchedulerStartTap
     from .taps.target_extend import TargetExtendTap
 
@@ -36,7 +39,9 @@ def attach_scheduler(settings: Settings) -> Session:
     start = SchedulerStartTap(session, installer)
     extend = TargetExtendTap(session)
     built = DraftBuiltTap(session)
-    acceptance = AcceptanceTap(session)
+    vocabulary = DraftVocabulary(session)
+    acceptance = AcceptanceTap(session, vocabulary)
+    times = PhaseTimesTap(session)
     handlers.update(
         {
             # Seams last on return, so that the report comes after the arguments in the log.
@@ -50,9 +55,15 @@ def attach_scheduler(settings: Settings) -> Session:
             "target_extend_v2": [extend.v2],
             "draft_forward": [DraftForwardTap(session).tap],
             "draft_weights": [DraftLoadTap(session)],
-            "draft_built": [built.vocab_map, built.weights],
+            "draft_built": [built.vocab_map, built.weights, vocabulary.tap],
             "verify_result": [acceptance.tap],
-            "verify_result_v1": [acceptance.v1],
+            "verify_result_v1": [times.worker, acceptance.v1],
+            "request_output": [RequestEndTap(session).tap, times.output],
+            "verify_round": [times.verify],
+            "draft_round": [times.draft],
+            "draft_extend_round": [times.extend],
+            "worker_forward": [times.worker],
+            "target_forward": [times.target],
         }
     )
     if settings.level != "wiring":

@@ -284,6 +284,46 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         releases=Releases("0.5.13"),
         why="accept lengths are on the CPU here, after SGLang's own copy",
     ),
+    Seam(
+        name="worker_forward",
+        module=_V2,
+        attribute="EAGLEWorkerV2.forward_batch_generation",
+        parameters=(),
+        releases=Releases(),
+        why="V2 worker: a prefill of target and draft, or a whole round",
+    ),
+    Seam(
+        name="target_forward",
+        module="sglang.srt.managers.tp_worker",
+        attribute="TpModelWorker.forward_batch_generation",
+        parameters=(),
+        releases=Releases(),
+        why="prefill and decode of a server without speculation, to compare with",
+    ),
+    Seam(
+        name="draft_extend_graph",
+        module="sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner",
+        attribute="EAGLEDraftExtendCudaGraphRunner.execute",
+        parameters=("forward_batch",),
+        releases=Releases("0.5.14"),
+        why="logits of the draft extend, of which the first draft of the next round is made",
+    ),
+    Seam(
+        name="request_output",
+        module="sglang.srt.managers.scheduler_output_processor_mixin",
+        attribute="SchedulerOutputProcessorMixin.stream_output",
+        parameters=("reqs", "skip_req"),
+        releases=Releases("0.5.9", "0.5.12.post1"),
+        why="every finished request passes here, with the totals that its answer reports",
+    ),
+    Seam(
+        name="request_output",
+        module="sglang.srt.managers.scheduler_components.output_streamer",
+        attribute="SchedulerOutputStreamer.stream_output",
+        parameters=("reqs", "skip_req"),
+        releases=Releases("0.5.13"),
+        why="every finished request passes here, with the totals that its answer reports",
+    ),
 )
 """Wrapped in scheduler processes, and only while the probe is on."""
 

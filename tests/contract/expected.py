@@ -25,6 +25,10 @@ NEEDED: tuple[str, ...] = (
     "draft_round",
     "draft_steps",
     "draft_extend_round",
+    "worker_forward",
+    "target_forward",
+    "draft_extend_graph",
+    "request_output",
 )
 """Seams that handlers are bound to; each must have a row in every release of its range."""
 
@@ -34,6 +38,7 @@ PARTIAL: dict[str, Releases] = {
     "target_extend_v1": Releases("0.5.9", "0.5.12.post1"),
     "draft_extend_v1": Releases("0.5.9", "0.5.12.post1"),
     "verify_result_v1": Releases("0.5.9", "0.5.12.post1"),
+    "draft_extend_graph": Releases("0.5.14"),
 }
 """Seams that rightly do not exist in every release."""
 

@@ -26,6 +26,7 @@ _MIXIN = "sglang.srt.managers.scheduler_output_processor_mixin"
 _PROCESSOR = "sglang.srt.managers.scheduler_components.batch_result_processor"
 _RESULT = "sglang.srt.managers.utils"
 _SCHEDULER = "sglang.srt.managers.scheduler"
+_STREAMER = "sglang.srt.managers.scheduler_components.output_streamer"
 _WORKER_V1 = "sglang.srt.speculative.eagle_worker"
 _WORKER_V2 = "sglang.srt.speculative.eagle_worker_v2"
 
@@ -165,6 +166,21 @@ FACTS: tuple[Fact, ...] = (
     *_carries(_BATCH, "Req", _ALL, "one request of a verify round",
               "rid", "origin_input_ids", "output_ids", "is_retracted", "finished"),
     Fact(_BATCH, "Req", "attribute", "spec_verify_ct", _ALL, "rounds of a request so far"),
+    *_carries(_BATCH, "Req", _ALL, "a request's beginning and end",
+              "sampling_params", "grammar", "cached_tokens", "extend_batch_idx", "finished_reason",
+              "finished_output", "finished_len", "retraction_count"),
+    Fact(_BATCH, "Req", "attribute", "spec_accepted_tokens", Releases("0.5.9", "0.5.10.post1"),
+         "correct drafts of a request"),
+    Fact(_BATCH, "Req", "attribute", "spec_acceptance_histogram",
+         Releases("0.5.9", "0.5.11"), "rounds of a request by correct drafts"),
+    Fact(_BATCH, "Req", "attribute", "spec_accepted_drafts", Releases("0.5.11", "0.5.11"),
+         "correct drafts of a request"),
+    *_carries(_BATCH, "Req", Releases("0.5.12"), "what request_end repeats",
+              "spec_num_correct_drafts", "spec_correct_drafts_histogram"),
+    Fact(_MIXIN, "", "text", "req.finished_output = True", Releases("0.5.9", "0.5.12.post1"),
+         "request_output sees each end once"),
+    Fact(_STREAMER, "", "text", "req.finished_output = True", Releases("0.5.13"),
+         "request_output sees each end once"),
     Fact(_BATCH, "ScheduleBatch", "attribute", "extend_lens", _ALL, "rows of each prompt"),
     Fact(_BATCH, "ModelWorkerBatch", "attribute", "extend_seq_lens", _V1,
          "rows of each prompt, in the batch that V2 passed then"),
