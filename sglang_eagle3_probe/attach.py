@@ -78,19 +78,23 @@ def attach_scheduler(settings: Settings) -> Session:
 
 def _add_stats(session: Session, handlers: dict[str, list[Handler]]) -> None:
     """Level ``stats``: behind every other handler, closest to the host's own call."""
+    from .taps.refusals import RefusalsTap
     from .taps.slot_stats import SlotStatsTap
 
+    refusals = RefusalsTap(session)
     stats = SlotStatsTap(session)
     session.on_target_model.append(stats.watch_embedding)
-    for name, tap in {
-        "target_logits": stats.target,
-        "draft_forward": stats.draft,
-        "target_extend_v2": stats.prefill,
-        "verify_result": stats.resolve,
-        "verify_result_v1": stats.resolve,
-        "verify_round": stats.verify,
-        "draft_round": stats.draft_round,
-        "draft_steps": stats.draft_steps,
-        "draft_extend_round": stats.extend,
+    for name, taps in {
+        "draft_built": [refusals.built],
+        "target_logits": [refusals.logits, stats.target],
+        "draft_forward": [stats.draft],
+        "target_extend_v2": [refusals.extend, stats.prefill],
+        "verify_result": [refusals.resolve, stats.resolve],
+        "verify_result_v1": [stats.resolve],
+        "verify_round": [refusals.verify, stats.verify],
+        "draft_round": [stats.draft_round],
+        "draft_steps": [refusals.steps, stats.draft_steps],
+        "draft_extend_round": [refusals.extend, stats.extend],
+        "draft_extend_graph": [refusals.extend_graph],
     }.items():
-        handlers.setdefault(name, []).append(tap)
+        handlers.setdefault(name, []).extend(taps)

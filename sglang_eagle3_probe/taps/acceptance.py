@@ -53,7 +53,6 @@ class AcceptanceTap:
             context_lens=[],
             correct_drafts=[],
         )
-        on_cpu = getattr(self._session.server_args, "device", None) == "cpu"
         accepted = _accepted_tokens(result)
         for row, (request, accept_len) in enumerate(
             zip(requests, accept_lens.tolist(), strict=False)
@@ -71,8 +70,7 @@ class AcceptanceTap:
             record.rounds.append(verified - 1)
             record.context_lens.append(_context_len(request))
             record.correct_drafts.append(int(accept_len) - bonus)
-            # On a CPU SGLang verifies against the argmax whatever was asked for (eagle_sample).
-            record.greedy.append(on_cpu or bool(is_greedy(request)))
+            record.greedy.append(bool(is_greedy(request)))
             # The accepted path is at the front of a request's rows, the bonus token at its end.
             place = row * tokens + int(accept_len) - 1
             record.out_of_vocab.append(
