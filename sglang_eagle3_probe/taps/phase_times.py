@@ -8,13 +8,15 @@ microseconds a round. On a CPU, where the calls are synchronous, by the wall clo
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
 from ..device.events import EventTimer
 from ..host.call import Call
+from ..host.guard import Site
 from ..host.session import Session
-from ..host.wrapping import Tap
+from ..host.wrapping import Proceed, Tap
 from ..trace.acceptance_records import PhaseTime, PhaseTimes
 from .tensors import mode_is
 
@@ -34,6 +36,10 @@ class Unit(NamedTuple):
     batch_size: int
 
 
+Begun = tuple[Unit, Any]
+"""A unit and when it began: seconds, or an event pair."""
+
+
 class Shape(NamedTuple):
     """The shape of speculation in force; adaptive speculation changes it while the server runs."""
 
@@ -42,86 +48,127 @@ class Shape(NamedTuple):
     draft_tokens: int = 0
 
 
+class Timed:
+    """A handler around one kind of unit. As ``Tap``, but what is not timed costs next to nothing.
+
+    Args:
+        begin: called before the unit; what it returns goes to ``end`` after it, unless ``None``.
+    """
+
+    def __init__(
+        self, site: Site, begin: Callable[[Call], Begun | None], end: Callable[[Begun], None]
+    ) -> None:
+        self.name = site.name
+        self._site = site
+        self._begin = begin
+        self._end = end
+
+    def run(self, proceed: Proceed, call: Call) -> Any:
+        """See ``host.wrapping.Handler``."""
+        site = self._site
+        begun = None
+        if site.enabled:
+            with site:
+                site.check()
+                begun = self._begin(call)
+        result = proceed(call)
+        if begun is not None:
+            with site:
+                self._end(begun)
+        return result
+
+
 class PhaseTimesTap:
-    """Taps around the units of work of a round, of a prefill and of plain decoding."""
+    """Handlers around the units of work of a round, of a prefill and of plain decoding."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         site = session.guard.site("phase_times")
-        self.verify = Tap(site, before=self._before_verify, after=self._after)
-        self.draft = Tap(site, before=self._before_draft, after=self._after)
-        self.extend = Tap(site, before=self._before_extend, after=self._after)
-        self.worker = Tap(site, before=self._before_worker, after=self._after)
-        self.target = Tap(site, before=self._before_target, after=self._after)
+        self.verify = Timed(site, self._verify, self._end)
+        self.draft = Timed(site, self._draft, self._end)
+        self.extend = Timed(site, self._extend, self._end)
+        self.worker = Timed(site, self._prefill, self._end)
+        self.target = Timed(site, self._plain, self._end)
         self.output = Tap(site, after=self._after_output)
         self._events: EventTimer[Unit] | None = None
         self._clock: Literal["device", "host", "none", ""] = ""
-        self._seen: dict[Phase, int] = {}
+        self._stride = 1
+        self._seen = {"verify": -1, "draft": -1, "draft_extend": -1, "decode": -1}
         self._shape = Shape()
         self._samples: dict[Unit, list[float]] = {}
         self._next_s = time.monotonic() + EVERY_S
 
     # -- units ---------------------------------------------------------------------------------
 
-    def _before_verify(self, call: Call) -> None:
+    def _verify(self, call: Call) -> Begun | None:
+        if self._passed_over("verify"):
+            return None
         self._note_shape(call.instance)
-        self._begin(call, "verify", _batch(call))
+        self._look()
+        return self._begin("verify", _batch(call))
 
-    def _before_draft(self, call: Call) -> None:
+    def _draft(self, call: Call) -> Begun | None:
+        if self._passed_over("draft"):
+            return None
         self._note_shape(call.instance)
-        self._begin(call, "draft", _batch(call))
+        return self._begin("draft", _batch(call))
 
-    def _before_extend(self, call: Call) -> None:
-        self._begin(call, "draft_extend", _batch(call))
+    def _extend(self, call: Call) -> Begun | None:
+        if self._passed_over("draft_extend"):
+            return None
+        return self._begin("draft_extend", _batch(call))
 
-    def _before_worker(self, call: Call) -> None:
+    def _prefill(self, call: Call) -> Begun | None:
         batch = _batch(call)
-        if mode_is(getattr(batch, "forward_mode", None), "is_extend"):
-            self._begin(call, "prefill", batch)
+        if batch is None or not batch.forward_mode.is_extend():
+            return None
+        self._look()
+        return self._begin("prefill", batch)
 
-    def _before_target(self, call: Call) -> None:
+    def _plain(self, call: Call) -> Begun | None:
         # With speculation the phases are those of the workers around it.
         if getattr(self._session.server_args, "speculative_algorithm", None) is not None:
-            return
+            return None
         batch = _batch(call)
         mode = getattr(batch, "forward_mode", None)
         if mode_is(mode, "is_decode"):
-            self._begin(call, "decode", batch)
-        elif mode_is(mode, "is_extend"):
-            self._begin(call, "prefill", batch)
+            if self._passed_over("decode"):
+                return None
+            self._look()
+            return self._begin("decode", batch)
+        if mode_is(mode, "is_extend"):
+            self._look()
+            return self._begin("prefill", batch)
+        return None
 
-    def _begin(self, call: Call, phase: Phase, batch: Any) -> None:
-        mode = getattr(batch, "forward_mode", None)
+    def _passed_over(self, phase: str) -> bool:
+        seen = self._seen[phase] = self._seen[phase] + 1
+        return bool(seen % self._stride)
+
+    def _begin(self, phase: Phase, batch: Any) -> Begun | None:
+        # Idle ranks have no requests.
         requests = getattr(batch, "reqs", None)
-        if not requests or mode_is(mode, "is_idle"):
-            return
+        if not requests:
+            return None
         clock = self._clock or self._choose_clock()
-        if clock == "device":
-            seen = self._seen.get(phase, 0)
-            self._seen[phase] = seen + 1
-            # A prefill is long and rare.
-            if phase != "prefill" and seen % DEVICE_STRIDE:
-                return
-        if phase in ("verify", "decode", "prefill"):
-            self._collect()
-            if time.monotonic() >= self._next_s:
-                self._tell()
         unit = Unit(phase, len(requests))
         if clock == "host":
-            call.scratch = (unit, time.perf_counter())
-        elif self._events is not None:
-            pair = self._events.begin()
-            if pair is not None:
-                call.scratch = (unit, pair)
+            return unit, time.perf_counter()
+        pair = self._events.begin() if self._events is not None else None
+        return None if pair is None else (unit, pair)
 
-    def _after(self, call: Call, _result: Any) -> None:
-        if call.scratch is None:
-            return
-        unit, begun = call.scratch
+    def _end(self, begun: Begun) -> None:
+        unit, since = begun
         if self._events is not None:
-            self._events.end(begun, unit)
+            self._events.end(since, unit)
         else:
-            self._add(unit, (time.perf_counter() - begun) * 1e3)
+            self._add(unit, (time.perf_counter() - since) * 1e3)
+
+    def _look(self) -> None:
+        """Take what has arrived, and tell it when it is time."""
+        self._collect()
+        if time.monotonic() >= self._next_s:
+            self._tell()
 
     def _after_output(self, call: Call, _result: Any) -> None:
         if not self._samples and self._events is None:
@@ -150,6 +197,7 @@ class PhaseTimesTap:
         device = str(getattr(self._session.server_args, "device", "") or "")
         if device == "cuda":
             self._events = EventTimer()
+            self._stride = DEVICE_STRIDE
         found: Literal["device", "host", "none"] = (
             "device" if device == "cuda" else "host" if device == "cpu" else "none"
         )

@@ -45,7 +45,7 @@ class RefusalsTap:
         self.built = Tap(logits, after=self._built)
         self.logits = Tap(logits, after=self._logits)
         self.steps = Tap(logits, before=self._steps)
-        self.extend = Tap(logits, before=self._forget, after=self._first_ready)
+        self.extend = Tap(logits, before=self._extend_begins, after=self._first_ready)
         self.extend_graph = Tap(logits, after=self._extend_replayed)
         rounds = guard.site("refusals")
         self.verify = Tap(rounds, before=self._verify_before, after=self._verify_after)
@@ -57,6 +57,7 @@ class RefusalsTap:
         self._ring: Ring | None = None
         self._drain: Drain | None = None
         self._reader: RefusalReader | None = None
+        self._in_extend = False
         self._extend_output: Any = None
         self._step = 0
         self._rounds = 0
@@ -92,7 +93,9 @@ class RefusalsTap:
         kept = self._buffers(logits)
         mode = getattr(call.get("logits_metadata"), "forward_mode", None)
         if not mode_is(mode, "is_decode"):
-            self._extend_output = result
+            # Never one that a capture made: holding it would cost the graphs' pool.
+            if self._in_extend:
+                self._extend_output = result
             return
         self._step += 1
         if kept is not None and self._chain and not kept.keep_later(self._step, logits):
@@ -126,8 +129,8 @@ class RefusalsTap:
             )
         return self._kept
 
-    def _forget(self, _call: Call) -> None:
-        self._extend_output = None
+    def _extend_begins(self, _call: Call) -> None:
+        self._in_extend, self._extend_output = True, None
 
     def _extend_replayed(self, _call: Call, result: Any) -> None:
         self._extend_output = result
@@ -135,6 +138,7 @@ class RefusalsTap:
     def _first_ready(self, call: Call, _result: Any) -> None:
         """The extend is enqueued: its selected logits, one row a request, start the next round."""
         output, self._extend_output = self._extend_output, None
+        self._in_extend = False
         batch = call.get("batch")
         pool = getattr(batch, "req_pool_indices", None)
         logits = getattr(output, "next_token_logits", None)
