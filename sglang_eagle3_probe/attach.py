@@ -31,6 +31,7 @@ def attach_scheduler(settings: Settings) -> Session:
     from .taps.phase_times import PhaseTimesTap
     from .taps.requests import RequestEndTap
     from .taps.scheduler_start import SchedulerStartTap
+    from .taps.static_findings import StaticFindingsTap
     from .taps.target_extend import TargetExtendTap
 
     session = Session(settings)
@@ -42,11 +43,12 @@ def attach_scheduler(settings: Settings) -> Session:
     vocabulary = DraftVocabulary(session)
     acceptance = AcceptanceTap(session, vocabulary)
     times = PhaseTimesTap(session)
+    static = StaticFindingsTap(session)
     handlers.update(
         {
             # Seams last on return, so that the report comes after the arguments in the log.
-            "scheduler_start": [start.seams, start.arguments, start.ranks],
-            "layer_ids": [LayerIdsPatch(session)],
+            "scheduler_start": [start.seams, static.scheduler, start.arguments, start.ranks],
+            "layer_ids": [static.layer_ids, LayerIdsPatch(session)],
             "layer_ids_delegation": [DelegationPatch(session)],
             # The patch is outermost: the tap shows what goes on to the draft.
             "target_logits": [CaptureOrderPatch(session), AuxStatesTap(session).tap],
@@ -55,7 +57,8 @@ def attach_scheduler(settings: Settings) -> Session:
             "target_extend_v2": [extend.v2],
             "draft_forward": [DraftForwardTap(session).tap],
             "draft_weights": [DraftLoadTap(session)],
-            "draft_built": [built.vocab_map, built.weights, vocabulary.tap],
+            # Outermost, so that what the others found goes before what files predict.
+            "draft_built": [static.built, built.vocab_map, built.weights, vocabulary.tap],
             "verify_result": [acceptance.tap],
             "verify_result_v1": [times.worker, acceptance.v1],
             "request_output": [RequestEndTap(session).tap, times.output],

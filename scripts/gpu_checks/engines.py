@@ -42,6 +42,11 @@ class Engine:
         return self.place / self.name
 
     @property
+    def label(self) -> str:
+        """Its folder and name, for people."""
+        return f"{self.place.name}/{self.name}"
+
+    @property
     def traces(self) -> Path:
         """The probe's trace folder."""
         return self.folder / "traces"
@@ -145,13 +150,17 @@ def launch_all(engines: list[Engine], timeout_s: float) -> dict[str, str]:
     """Start all at once; name -> error of those that did not come up."""
     for engine in engines:
         engine.launch()
+    return wait_all(engines, time.monotonic() + timeout_s)
+
+
+def wait_all(engines: list[Engine], until_s: float) -> dict[str, str]:
+    """Wait until ``time.monotonic()`` is ``until_s``; name -> error of those that are not up."""
     failed = {}
-    end = time.monotonic() + timeout_s
     for engine in engines:
         try:
-            ready = engine.wait_ready(max(1.0, end - time.monotonic()))
-            print(f"  {engine.name} ready after {ready['ready_s']:.0f} s", flush=True)
+            ready = engine.wait_ready(max(1.0, until_s - time.monotonic()))
+            print(f"  {engine.label} ready after {ready['ready_s']:.0f} s", flush=True)
         except EngineError as error:
-            failed[engine.name] = str(error)
-            print(f"  {engine.name} FAILED: {error}", flush=True)
+            failed[engine.name] = str(error)[-1500:]
+            print(f"  {engine.label} FAILED: {error}", flush=True)
     return failed

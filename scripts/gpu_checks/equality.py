@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.records import Fault, LayerIds, SlotStats, StatsCoverage
 
 from . import models
-from .engines import Engine, EngineError, launch_all
+from .engines import Engine, EngineError, wait_all
 from .runs import COVERING, Run
 
 REQUESTS = 8
@@ -47,10 +48,12 @@ def engines_of(run: Run, place: Path) -> list[Engine]:
     model, draft = model_paths(place, run.family, stock=True)
     arguments = run.arguments(model, draft)
     folder = place / run.name
+    # Engines of other runs, started at the same time, take unequal shares of the GPUs' memory.
+    unchecked = {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
     return [
-        Engine("off", arguments, folder),
-        Engine("wiring", arguments, folder, probe={"level": "wiring"}),
-        Engine("stats", arguments, folder, probe={"level": "stats"}),
+        Engine("off", arguments, folder, environment=unchecked),
+        Engine("wiring", arguments, folder, probe={"level": "wiring"}, environment=unchecked),
+        Engine("stats", arguments, folder, probe={"level": "stats"}, environment=unchecked),
     ]
 
 
@@ -59,23 +62,29 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     chosen = [
         r
         for r in COVERING
-        if r.worker == options.worker and r.tp == options.tp and options.only in r.name
+        if r.worker == options.worker and options.tp in (0, r.tp) and r.is_named(options.only)
     ]
+    # flashinfer's kernels compile for minutes: meanwhile the others are checked.
+    chosen.sort(key=lambda r: r.backend != "triton")
     started = {r: engines_of(r, place) for r in chosen}
     everything = [engine for engines in started.values() for engine in engines]
+    until = time.monotonic() + options.start_timeout
     try:
-        launch_all(everything, options.start_timeout)
+        for engine in everything:
+            engine.launch()
         for chosen_run, engines in started.items():
-            down = [e.name for e in engines if not e.ready]
-            if down:
-                out.say(check="equality", run=chosen_run.name, passed=False, not_started=down)
-                continue
+            failed = wait_all(engines, until)
+            if failed:
+                out.say(check="equality", run=chosen_run.name, passed=False, not_started=failed)
             try:
-                compare(chosen_run, engines, options, out)
+                if engines[0].ready:
+                    compare(chosen_run, [e for e in engines if e.ready], options, out)
             except EngineError as error:
                 out.say(
                     check="equality", run=chosen_run.name, passed=False, error=str(error)[-1500:]
                 )
+            for engine in engines:
+                engine.stop()
     finally:
         for engine in everything:
             engine.stop()

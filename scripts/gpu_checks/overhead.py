@@ -1,69 +1,49 @@
-"""Decode throughput with the probe over without it, and what the alternatives cost.
+"""Time per verify round with the probe over without it, and what the alternatives cost.
 
-All engines are up at once; all but the one being measured are stopped (SIGSTOP). Calls alternate
-between them, so each pair sees the same clocks. Ratios per pair; the median and the spread are
-reported. SGLang's debug tensor dump is not among the alternatives: with EAGLE-3 it ends the server
+All engines are up at once; all but the one being measured are stopped (SIGSTOP). Short calls rotate
+between them, so that the engines of one turn see the same minute; a ratio is the time per verify
+round without the probe over the time with it, in the same turn, and equals the ratio of
+throughputs. Two estimates: the median of the ratios with a bootstrap interval, and the ratio of
+each engine's undisturbed time (tenth percentile), since disturbances on a shared machine only ever
+add time. SGLang's debug tensor dump is not among the alternatives: with EAGLE-3 it ends the server
 (0.5.17: ``add_tensor`` meets a list).
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
+import time
 from pathlib import Path
 from typing import Any
 
-from . import models
+from . import models, plugins
 from .engines import Engine, EngineError, launch_all
 from .equality import prompts
 from .runs import Run
 
 LAYERS, HIDDEN = 16, 2048
 RUN = Run("v2", 1, 1, "triton", "llama")
-FEW = 3
-
-NAIVE = """
-def register():
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-
-    def after(result, *args, **kwargs):
-        hidden = result.logits_output.hidden_states
-        if hidden is not None:
-            hidden.float().cpu()
-
-    HookRegistry.register(
-        "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2.verify", after, HookType.AFTER
-    )
-"""
-
-
-def naive_plugin(place: Path) -> Path:
-    """A plugin that copies the verify hidden states to the host in every round."""
-    folder = place / "naive"
-    info = folder / "naive_hook-1.0.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (folder / "naive_hook.py").write_text(NAIVE)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: naive-hook\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[sglang.srt.plugins]\nnaive = naive_hook:register\n")
-    return folder
+CALL_TOKENS = 96
+TURNS_OF_ALTERNATIVES = 8
+MAIN = ("off", "off_again", "wiring", "stats")
 
 
 def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     """Start everything, measure, report."""
-    import os
-
     target, draft = place / "llama16", place / "llama16-draft"
     models.write_target(target, "llama", LAYERS, HIDDEN)
     models.write_draft(draft, HIDDEN, None)
     base = RUN.arguments(str(target), str(draft))
-    hook = naive_plugin(place)
-    path = os.pathsep.join([str(hook), os.environ.get("PYTHONPATH", "")])
+    naive = plugins.python_path_with(place, "naive_copy", plugins.NAIVE_COPY)
     engines = [
         Engine("off", base, place),
+        Engine("off_again", base, place),
         Engine("wiring", base, place, probe={"level": "wiring"}),
         Engine("stats", base, place, probe={"level": "stats"}),
         Engine("return_hidden_states", {**base, "enable_return_hidden_states": True}, place),
-        Engine("naive_cpu_hook", base, place, environment={"PYTHONPATH": path}),
+        Engine("naive_copy", base, place, environment=naive),
     ]
     try:
         failed = launch_all(engines, options.start_timeout)
@@ -80,62 +60,71 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
 
 
 def measure(engines: list[Engine], batch: int, options: argparse.Namespace, out: Any) -> None:
-    """Ratios for one batch size."""
+    """Ratios for one batch size, within half of the time given."""
     by_name = {e.name: e for e in engines}
     asked = prompts(batch, 11)
 
-    def speed(name: str, new_tokens: int) -> tuple[float, int]:
+    def round_ms(name: str) -> float:
         hidden = name == "return_hidden_states"
         by_name[name].resume()
-        answer = by_name[name].generate(asked, new_tokens, hidden=hidden)
-        by_name[name].pause()
-        rounds = sum(m["spec_verify_ct"] for m in answer["meta"])
-        return sum(len(t) for t in answer["tokens"]) / answer["elapsed_s"], rounds
+        try:
+            answer = by_name[name].generate(asked, CALL_TOKENS, hidden=hidden)
+        finally:
+            by_name[name].pause()
+        rounds = max(m["spec_verify_ct"] for m in answer["meta"])
+        return float(answer["elapsed_s"] * 1e3 / rounds)
 
     for name in by_name:
-        speed(name, 64)
-    ratios: dict[str, list[float]] = {"wiring": [], "stats": [], "off_again": []}
-    speeds: dict[str, list[float]] = {name: [] for name in by_name}
-    for pair in range(options.pairs):
-        # off .. off again: what two equal engines' calls differ by, in the same minute.
-        order = ["off", "wiring", "stats", "off_again"]
-        order = order if pair % 2 == 0 else order[::-1]
-        seen = {n: speed(n.removesuffix("_again"), options.new_tokens)[0] for n in order}
-        for name in ratios:
-            ratios[name].append(seen[name] / seen["off"])
-        for name in ("off", "wiring", "stats"):
-            speeds[name].append(seen[name])
-    for name, new_tokens in (
-        ("return_hidden_states", options.new_tokens),
-        ("naive_cpu_hook", options.new_tokens),
-    ):
-        if name not in by_name:
+        round_ms(name)
+        round_ms(name)
+    times: dict[str, list[float]] = {name: [] for name in by_name}
+    main = [name for name in MAIN if name in by_name]
+    until = time.monotonic() + options.measure_s / 2
+    turn = 0
+    while time.monotonic() < until and turn < options.pairs:
+        order = main[turn % len(main) :] + main[: turn % len(main)]
+        for name in order if turn % 2 == 0 else order[::-1]:
+            times[name].append(round_ms(name))
+        turn += 1
+    for name in by_name:
+        if name in MAIN:
             continue
         try:
-            ratios[name] = []
-            for _ in range(FEW):
-                reference = speed("off", options.new_tokens)[0]
-                mine = speed(name, new_tokens)[0]
-                ratios[name].append(mine / reference)
-                speeds[name].append(mine)
+            times[name] = [round_ms(name) for _ in range(TURNS_OF_ALTERNATIVES)]
         except EngineError as error:
             out.say(
                 check="overhead", batch=batch, engine=name, passed=False, error=str(error)[-800:]
             )
-    for name, values in ratios.items():
-        if not values:
-            continue
-        ordered = sorted(values)
-        out.say(
-            check="overhead",
-            batch=batch,
-            engine=name,
-            pairs=len(values),
-            median_ratio=round(statistics.median(values), 4),
-            lowest=round(ordered[0], 4),
-            highest=round(ordered[-1], 4),
-            quartiles=[round(q, 4) for q in statistics.quantiles(values, n=4)]
-            if len(values) > 3
-            else None,
-            tokens_per_s=round(statistics.median(speeds.get(name, [0.0]) or [0.0]), 1),
+    for name, mine in times.items():
+        if mine:
+            out.say(check="overhead", batch=batch, engine=name, **summary(mine, times["off"]))
+
+
+def summary(mine: list[float], off: list[float]) -> dict[str, Any]:
+    """Both estimates, with their spread, of ``off`` over ``mine`` (1.0: no cost)."""
+    said: dict[str, Any] = {
+        "calls": len(mine),
+        "round_ms_median": round(statistics.median(mine), 3),
+        "round_ms_tenth_percentile": round(low(mine), 3),
+        "undisturbed_ratio": round(low(off) / low(mine), 4),
+    }
+    if len(mine) == len(off):
+        ratios = [a / b for a, b in zip(off, mine, strict=True)]
+        draw = random.Random(0)
+        medians = sorted(
+            statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(1000)
         )
+        said["median_ratio"] = round(statistics.median(ratios), 4)
+        said["median_ratio_95"] = [round(medians[25], 4), round(medians[974], 4)]
+        said["ratio_quartiles"] = [round(q, 4) for q in statistics.quantiles(ratios, n=4)]
+        lows = sorted(
+            low(draw.choices(off, k=len(off))) / low(draw.choices(mine, k=len(mine)))
+            for _ in range(1000)
+        )
+        said["undisturbed_ratio_95"] = [round(lows[25], 4), round(lows[974], 4)]
+    return said
+
+
+def low(values: list[float]) -> float:
+    """Tenth percentile."""
+    return sorted(values)[len(values) // 10]

@@ -21,6 +21,10 @@ class Run:
         """Such as v2-tp1-k4-triton-llama."""
         return f"{self.worker}-tp{self.tp}-k{self.topk}-{self.backend}-{self.family}"
 
+    def is_named(self, only: str) -> bool:
+        """Whether the name contains one of these, separated by commas; nothing names all."""
+        return any(part in self.name for part in only.split(","))
+
     def arguments(self, model: str, draft: str) -> dict[str, Any]:
         """Keyword arguments of ``sglang.Engine``."""
         arguments: dict[str, Any] = {

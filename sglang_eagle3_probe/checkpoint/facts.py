@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sglang_eagle3_probe.checkpoint.live import LiveFacts
+
 TEXT_CONFIG_KEYS = ("text_config", "language_config", "llm_config")
 """Where a multimodal config keeps its language model; ``thinker_config`` is looked into first."""
 MAX_INT = 1 << 40
@@ -117,9 +119,14 @@ class Situation:
     release: str
     """SGLang release judged, such as ``0.5.23``."""
     arguments: Mapping[str, Any]
-    """Server arguments given, by SGLang's names with underscores; absent: not given."""
+    """Server arguments, by SGLang's names with underscores; absent: not given. As given, or with
+    ``live`` those in force."""
     token_counts: Mapping[int, int] | None = None
     """How often each target token occurs in a file given for the coverage check."""
+    asked: Mapping[str, Any] | None = None
+    """Arguments as given where ``arguments`` are those in force; None: the same, or not known."""
+    live: LiveFacts | None = None
+    """What the running server shows; None: nothing runs yet."""
 
     # -- target --
 

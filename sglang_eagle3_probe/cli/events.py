@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from sglang_eagle3_probe.report.facts import fc_is_right, map_line, seams_line, weights_line
+from sglang_eagle3_probe.report.facts import (
+    fc_is_right,
+    files_line,
+    map_line,
+    seams_line,
+    weights_line,
+)
 from sglang_eagle3_probe.trace.records import (
     AnyRecord,
     Arguments,
@@ -19,6 +25,7 @@ from sglang_eagle3_probe.trace.records import (
     VocabMap,
     Weights,
 )
+from sglang_eagle3_probe.trace.static_records import StaticFindings
 
 
 def describe(record: AnyRecord) -> list[str]:
@@ -55,6 +62,8 @@ def describe(record: AnyRecord) -> list[str]:
         return [f"vocabulary map: {map_line(record)}"]
     if isinstance(record, Weights):
         return [f"draft weights: {weights_line(record)}"]
+    if isinstance(record, StaticFindings):
+        return _static(record)
     if isinstance(record, SlotStats):
         return _nonfinite(record)
     if isinstance(record, StatsCoverage):
@@ -70,6 +79,13 @@ def describe(record: AnyRecord) -> list[str]:
     if isinstance(record, Footer):
         return [f"ended: {record.reason}, {record.records_written} records"]
     return []
+
+
+def _static(record: StaticFindings) -> list[str]:
+    """One line about the files, and one for each fault in them."""
+    serious = [f for f in record.findings if f.severity != "note"]
+    lines = [f"{f.code} {f.severity}: {f.message}. Fix: {f.fix}" for f in serious]
+    return [f"files of target and draft: {files_line(record)}", *lines]
 
 
 def _nonfinite(record: SlotStats) -> list[str]:

@@ -57,8 +57,20 @@ class ModuleHook:
 
     def attach(self, module: Any, hook: Callable[[Any, Any, Any], None]) -> None:
         """Call ``hook(module, inputs, output)`` after each forward of the module. It must return
-        ``None``, which leaves the output as it is, and must not raise."""
-        module.register_forward_hook(hook)
+        ``None``, which leaves the output as it is, and must not raise.
+
+        A forward that torch.compile traced runs without it.
+        """
+        from torch.compiler import is_compiling
+
+        def unless_compiled(inner: Any, inputs: Any, output: Any) -> None:
+            # Dynamo cannot trace a hook of ours, and a forward that must compile as one piece
+            # (SGLang's piecewise prefill graphs, 0.5.12) would take the server down with it. It
+            # knows the answer to this question, so that nothing of the hook is traced.
+            if not is_compiling():
+                hook(inner, inputs, output)
+
+        module.register_forward_hook(unless_compiled)
 
 
 DRAFT_FC = ModuleHook(

@@ -14,7 +14,7 @@ from .. import __version__
 from ..settings import Settings
 from ..trace.record_base import Record
 from ..trace.recorder import Recorder
-from ..trace.records import Header, Ranks
+from ..trace.records import Header, LayerIds, Ranks, VocabMap, Weights
 from .draft_files import DraftFiles, read_draft_files
 from .guard import Guard, ProbeConfigurationError
 from .versions import installed_release, installed_version
@@ -77,6 +77,10 @@ class Session:
         self.target_logits: weakref.WeakSet[Any] = weakref.WeakSet()
         """Logits processors that belong to the target."""
         self.draft = DraftFacts()
+        self.layer_ids: LayerIds | None = None
+        self.vocab_map: VocabMap | None = None
+        self.weights: Weights | None = None
+        """The newest records of what was wired, for parts that judge it."""
         self.served_class = ""
         """Outer class that delegates to the class being configured, if any."""
         self.last_target_prefill: tuple[str, list[int] | None, list[int] | None] | None = None
@@ -93,6 +97,10 @@ class Session:
     def say(self, message: str, *args: Any) -> None:
         """One line in the server's log."""
         logger.info("eagle3-probe: " + message, *args)
+
+    def warn(self, message: str, *args: Any) -> None:
+        """One line in the server's log about something that wants mending."""
+        logger.warning("eagle3-probe: " + message, *args)
 
     def rid_digest(self, rid: Any) -> str:
         """12 hex digits for a request id, which itself never enters the trace."""
@@ -114,6 +122,13 @@ class Session:
                 return DraftFiles()
             self._draft_files = read_draft_files(str(path))
         return self._draft_files
+
+    def ranks_speak_for_host(self) -> bool:
+        """Whether this process says what is the same for every process of its host."""
+        ranks, nodes = self.ranks, getattr(self.server_args, "nnodes", None)
+        tp_size = ranks.tp_size or 1
+        per_host = max(1, tp_size // nodes) if isinstance(nodes, int) and nodes > 0 else tp_size
+        return (ranks.tp_rank or 0) % per_host == 0 and not ranks.dp_rank
 
     def _header(self) -> Header:
         versions = {name: installed_version(name) or "not installed" for name in _OTHER_PACKAGES}

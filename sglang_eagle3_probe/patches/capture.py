@@ -215,26 +215,25 @@ class LayerIdsPatch:
             trained = list(session.settings.trained_layer_ids)
             source = f"{PREFIX}_TRAINED_LAYER_IDS"
         stock_fault = stock_error or _stock_fault(stock, facts)
-        session.emit(
-            LayerIds(
-                model_class=facts.model_class,
-                num_layers=facts.num_layers,
-                configured=list(requested.ids) if requested.ids is not None else None,
-                configured_at=requested.place,
-                unit=read_as,
-                unit_why=why,
-                slots=[Slot(boundary=b, output_id=b - 1, origin=origin) for b in plan.boundaries],
-                stock_boundaries=stock,
-                stock_error=stock_fault,
-                patches_applied=applied,
-                ignored_keys=files.ignored_ids,
-                trained_output_ids=trained,
-                trained_source=source if trained is not None else "",
-                draft_num_aux=None
-                if session.draft.fc_in_features is None
-                else session.draft.fc_in_features // plan.hidden_width,
-            )
+        session.layer_ids = LayerIds(
+            model_class=facts.model_class,
+            num_layers=facts.num_layers,
+            configured=list(requested.ids) if requested.ids is not None else None,
+            configured_at=requested.place,
+            unit=read_as,
+            unit_why=why,
+            slots=[Slot(boundary=b, output_id=b - 1, origin=origin) for b in plan.boundaries],
+            stock_boundaries=stock,
+            stock_error=stock_fault,
+            patches_applied=applied,
+            ignored_keys=files.ignored_ids,
+            trained_output_ids=trained,
+            trained_source=source if trained is not None else "",
+            draft_num_aux=None
+            if session.draft.fc_in_features is None
+            else session.draft.fc_in_features // plan.hidden_width,
         )
+        session.emit(session.layer_ids)
         session.say(
             "%s captures boundaries %s (output ids %s), in this order; from %s%s: %s%s",
             facts.model_class,

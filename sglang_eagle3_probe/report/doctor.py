@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,6 +12,8 @@ from sglang_eagle3_probe.checkpoint.intent import Intent, trained_on
 from sglang_eagle3_probe.report import doctor_ids
 from sglang_eagle3_probe.report.lines import Line, blank, clean, fields, wrapped
 from sglang_eagle3_probe.rules.base import SEVERITIES, Finding, Page, Result, Unknown
+from sglang_eagle3_probe.rules.judging import exit_code, run_rules, worst_first
+from sglang_eagle3_probe.rules.plain_values import plain
 
 FORMAT = 1
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "cyan", "unknown": "magenta"}
@@ -53,30 +54,18 @@ class Diagnosis:
     @property
     def exit_code(self) -> int:
         """0 clean (notes allowed), 1 errors or warnings."""
-        return int(any(finding.severity != "note" for finding in self.findings))
+        return exit_code(self.findings)
 
 
 def diagnose(situation: Situation, release_from: str, rules: Sequence[CheckRule]) -> Diagnosis:
     """Run the rules; one that fails itself becomes an open question, and the others still run."""
-    results: list[Result] = []
-    for rule in rules:
-        try:
-            results.extend(rule.check(situation))
-        except Exception as error:  # a defect of one rule must not hide the others
-            results.append(
-                Unknown(
-                    rule.code,
-                    rule.title,
-                    f"the rule itself failed ({type(error).__name__}: {error})",
-                    "report this to sglang-eagle3-probe, with both config files",
-                )
-            )
-    findings = [r for r in results if isinstance(r, Finding)]
-    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    results = worst_first(
+        run_rules(rules, lambda rule, _: rule.check(situation), attach="both config files")
+    )
     return Diagnosis(
         situation,
         release_from,
-        tuple(findings),
+        tuple(r for r in results if isinstance(r, Finding)),
         tuple(r for r in results if isinstance(r, Unknown)),
         tuple(not_checked(situation)),
         {rule.code: rule.page.why for rule in rules},
@@ -187,21 +176,6 @@ def _finding_json(diagnosis: Diagnosis, finding: Finding) -> dict[str, Any]:
         "why": diagnosis.why.get(finding.code, ""),
         "fix": finding.fix,
     }
-
-
-def plain(value: Any) -> Any:
-    """Any value as strict JSON can hold it: config files may bring in NaN and the like."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, (set, frozenset)):
-        return sorted((plain(entry) for entry in value), key=str)
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    return str(value)
 
 
 # -- text ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 from sglang_eagle3_probe.rules.evidence import RankEvidence
 from sglang_eagle3_probe.trace.records import DraftForward, LayerIds, Seams, VocabMap, Weights
+from sglang_eagle3_probe.trace.static_records import StaticFindings
 
 UNITS = {"output_id": "output ids", "boundary": "boundaries", "default": "SGLang's default"}
 
@@ -47,6 +48,17 @@ def stock(ids: LayerIds) -> str:
     served = [slot.boundary for slot in ids.slots]
     same = " (the same)" if served == ids.stock_boundaries else ""
     return f"would capture boundaries {ids.stock_boundaries}{same}"
+
+
+def files_line(found: StaticFindings) -> str:
+    """What the static rules said of configs and checkpoints."""
+    if not found.rules:
+        return f"NOT judged: {' '.join(found.notes)}"
+    serious = sum(f.severity != "note" for f in found.findings)
+    words = [f"{serious or 'no'} fault{'s' * (serious != 1)} by {found.rules} rules"]
+    if found.unknown:
+        words.append(f"{len(found.unknown)} not decided")
+    return ", ".join([*words, *found.notes])
 
 
 def fc_is_right(draft: DraftForward) -> bool | None:

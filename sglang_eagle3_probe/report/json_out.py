@@ -137,6 +137,7 @@ def _rank(rank: RankEvidence) -> dict[str, Any]:
         "draft_forwards": rank.drafts,
         "vocab_map": rank.vocab_map,
         "weights": rank.weights,
+        "static_findings": rank.static_findings,
         "stats_coverage": rank.stats_coverage,
         "seams": rank.seams,
         "losses": rank.losses,

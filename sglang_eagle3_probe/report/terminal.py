@@ -20,7 +20,7 @@ from sglang_eagle3_probe.report.values import (
 )
 from sglang_eagle3_probe.report.verdict import Report, sentence
 from sglang_eagle3_probe.report.wiring import aux_table, fc_table, slot_table
-from sglang_eagle3_probe.rules.base import Finding, Severity, Unknown
+from sglang_eagle3_probe.rules.base import Finding, Result, Severity, Unknown
 from sglang_eagle3_probe.rules.evidence import RankEvidence
 
 STYLES: dict[str, str] = {
@@ -97,18 +97,24 @@ def findings(found: list[Finding]) -> list[RenderableType]:
     return parts
 
 
-def _finding_line(code: str, severity: Severity | str, message: str, ranks: str) -> Table:
+def _finding_line(code: str, severity: Severity | str, message: str, apart: str) -> Table:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
     style = STYLES.get(severity, "magenta")
-    grid.add_row(Text(code, style), Text(severity, style), Text(message + ranks))
+    grid.add_row(Text(code, style), Text(severity, style), Text(message + apart))
     return grid
 
 
-def _ranks(ranks: tuple[str, ...]) -> str:
-    return f" [{', '.join(ranks)}]" if len(ranks) > 1 else ""
+def _apart(result: Result) -> str:
+    """Where it was seen, as far as that is not plain."""
+    words = [f" [{', '.join(result.ranks)}]"] if len(result.ranks) > 1 else []
+    if result.source == "files":
+        words.append(" (from the files)")
+    if result.also:
+        words.append(f" (also, from the files: {', '.join(result.also)})")
+    return "".join(words)
 
 
 def _finding(finding: Finding) -> RenderableType:
@@ -119,7 +125,7 @@ def _finding(finding: Finding) -> RenderableType:
     for seen in finding.evidence:
         rows.add_row(seen.what, _value(seen.value), seen.where)
     return Group(
-        _finding_line(finding.code, finding.severity, finding.message, _ranks(finding.ranks)),
+        _finding_line(finding.code, finding.severity, finding.message, _apart(finding)),
         Padding(rows, (0, 0, 0, 4)),
         Padding(Text.assemble(("Fix: ", "bold green"), finding.fix), (0, 0, 1, 4)),
     )
@@ -127,7 +133,7 @@ def _finding(finding: Finding) -> RenderableType:
 
 def _note(finding: Finding) -> RenderableType:
     return Group(
-        _finding_line(finding.code, finding.severity, finding.message, _ranks(finding.ranks)),
+        _finding_line(finding.code, finding.severity, finding.message, _apart(finding)),
         Padding(Text.assemble(("Fix: ", "green"), finding.fix), (0, 0, 1, 4)),
     )
 
@@ -138,7 +144,7 @@ def not_decided(unknown: list[Unknown]) -> list[RenderableType]:
         return []
     parts: list[RenderableType] = [heading("Not decided")]
     for item in unknown:
-        parts.append(_finding_line(item.code, "unknown", item.message, _ranks(item.ranks)))
+        parts.append(_finding_line(item.code, "unknown", item.message, _apart(item)))
         parts.append(Padding(Text.assemble(("To decide: ", "bold"), item.decide), (0, 0, 1, 4)))
     return parts
 
@@ -231,6 +237,8 @@ def _probe_itself(report: Report) -> RenderableType:
     rows: list[tuple[str, str]] = []
     for rank in report.evidence.ranks:
         rows += _seams(rank)
+        if rank.static_findings is not None:
+            rows.append((f"files judged {rank.label}", facts.files_line(rank.static_findings)))
         losses = rank.losses
         lost = sum(losses.dropped_records.values())
         parts = [

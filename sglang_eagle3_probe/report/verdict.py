@@ -7,7 +7,8 @@ from typing import Literal
 
 from sglang_eagle3_probe.rules.base import Finding, Result, Unknown
 from sglang_eagle3_probe.rules.evidence import Evidence, collect
-from sglang_eagle3_probe.rules.registry import exit_code, judge
+from sglang_eagle3_probe.rules.judging import exit_code
+from sglang_eagle3_probe.rules.registry import judge
 from sglang_eagle3_probe.trace.reader import Trace
 
 Level = Literal["wrong", "doubtful", "undecided", "clean"]

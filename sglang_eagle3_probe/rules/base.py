@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from sglang_eagle3_probe.rules.evidence import Evidence, RankEvidence
+if TYPE_CHECKING:  # the server runs static rules, and has no use for the reader of traces
+    from sglang_eagle3_probe.rules.evidence import Evidence, RankEvidence
 
 Severity = Literal["error", "warning", "note"]
+Source = Literal["trace", "files"]
+"""Seen on the running server, or read off configs and checkpoint headers."""
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 """Worst first. Notes do not change the exit code."""
 
@@ -35,6 +38,9 @@ class Finding:
     fix: str
     ranks: tuple[str, ...] = ()
     """Processes it was seen in; empty when it concerns the deployment as a whole."""
+    source: Source = "trace"
+    also: tuple[str, ...] = ()
+    """Codes of static rules that found the same cause in the files."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Unknown:
     message: str
     decide: str
     ranks: tuple[str, ...] = ()
+    source: Source = "trace"
+    also: tuple[str, ...] = ()
 
 
 Result: TypeAlias = Finding | Unknown

@@ -26,6 +26,7 @@ from sglang_eagle3_probe.trace.records import (
     Weights,
 )
 from sglang_eagle3_probe.trace.rounds import RoundCounts
+from sglang_eagle3_probe.trace.static_records import StaticFindings
 
 
 @dataclass
@@ -47,6 +48,8 @@ class RankEvidence:
     """Newest per class of draft forward."""
     vocab_map: VocabMap | None = None
     weights: Weights | None = None
+    static_findings: StaticFindings | None = None
+    """What the static rules said when the draft was loaded; by one process of each host."""
     values: dict[str, SiteValues] = field(default_factory=dict)
     """Level ``stats``: site -> its windows pooled, in the order values flow."""
     stats_coverage: StatsCoverage | None = None
@@ -182,6 +185,7 @@ def _of_process(process: ProcessTrace) -> RankEvidence:
         ),
         vocab_map=process.newest(VocabMap),
         weights=process.newest(Weights),
+        static_findings=process.newest(StaticFindings),
         values=pool(
             process.of(SlotStats),
             worker_generation=arguments.worker_generation if arguments is not None else "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sglang_eagle3_probe.rules import (
     e3p101_trained_ids,
     e3p102_unread_ids,
@@ -32,8 +34,10 @@ from sglang_eagle3_probe.rules import (
     e3p905_nothing_seen,
     e3p906_stats_coverage,
 )
-from sglang_eagle3_probe.rules.base import SEVERITIES, Finding, Result, Rule, Unknown
+from sglang_eagle3_probe.rules.at_load import from_trace, join
+from sglang_eagle3_probe.rules.base import Result, Rule
 from sglang_eagle3_probe.rules.evidence import Evidence
+from sglang_eagle3_probe.rules.judging import find_rule, run_rules, worst_first
 
 RULES: tuple[Rule, ...] = (
     e3p202_algorithm.RULE,  # before its consequences: one wrong flag explains them all
@@ -69,30 +73,19 @@ RULES: tuple[Rule, ...] = (
 
 def find(code: str) -> Rule | None:
     """The rule with this code, in any case."""
-    return next((rule for rule in RULES if rule.code == code.upper()), None)
+    return find_rule(RULES, code)
 
 
 def judge(evidence: Evidence) -> list[Result]:
-    """Run every rule. Findings come first, worst first; then what could not be decided.
+    """Run every rule, and join what the static rules said when the server loaded the draft.
 
-    A rule that fails itself becomes an unknown result, and the others still run.
+    Findings come first, worst first; then what could not be decided. A rule that fails itself
+    becomes an unknown result, and the others still run.
     """
-    results: list[Result] = []
-    for rule in RULES:
-        try:
-            results.extend(rule.check(evidence, tuple(results)))
-        except Exception as error:  # a defect of one rule must not hide the others
-            results.append(
-                rule.unknown(
-                    f"the rule itself failed ({type(error).__name__}: {error})",
-                    "report this to sglang-eagle3-probe, with the trace's wiring records",
-                )
-            )
-    findings = [r for r in results if isinstance(r, Finding)]
-    findings.sort(key=lambda f: SEVERITIES.index(f.severity))
-    return [*findings, *(r for r in results if isinstance(r, Unknown))]
+    static = from_trace(evidence)
 
+    def check(rule: Rule, earlier: Sequence[Result]) -> Sequence[Result]:
+        return rule.check(evidence, join(earlier, static))
 
-def exit_code(results: list[Result]) -> int:
-    """0 clean, 1 errors or warnings. (2, could not run, is the command's to say.)"""
-    return int(any(isinstance(r, Finding) and r.severity != "note" for r in results))
+    live = run_rules(RULES, check, attach="the trace's wiring records")
+    return worst_first(join(live, static))

@@ -42,6 +42,7 @@ class DraftBuiltTap:
             describe_map(record, used.detach().cpu(), facts.d2t, facts.t2d)
             if self._session.settings.full_vocab_map:
                 record.full_map = used.detach().cpu().tolist()
+        self._session.vocab_map = record
         self._session.emit(record)
         self._session.say("%s", _map_line(record))
 
@@ -73,6 +74,7 @@ class DraftBuiltTap:
             own_embed_dropped=owns_embed and embed_source == "target",
             digests={name: tensorprint(t) for name, t in tensors.items() if t is not None},
         )
+        self._session.weights = record
         self._session.emit(record)
         self._session.say(
             "draft weights: %d names offered, nobody took %s, nobody filled %s; "
@@ -145,17 +147,24 @@ def _whose(source: Source) -> str:
     return {"target": "the target's", "own": "the draft's own", "unknown": "unknown"}[source]
 
 
-def _draft_model(worker: Any) -> Any:
+def draft_runner(worker: Any) -> Any:
+    """The draft's model runner, or ``None``."""
     runner = getattr(worker, "draft_runner", None) or getattr(worker, "draft_model_runner", None)
-    if runner is None:
-        # V1: the worker is itself the draft's TpModelWorker.
-        runner = getattr(worker, "model_runner", None)
-    return getattr(runner, "model", None)
+    # V1: the worker is itself the draft's TpModelWorker.
+    return runner if runner is not None else getattr(worker, "model_runner", None)
+
+
+def target_runner(worker: Any) -> Any:
+    """The target's model runner as the draft worker holds it, or ``None``."""
+    return getattr(getattr(worker, "target_worker", None), "model_runner", None)
+
+
+def _draft_model(worker: Any) -> Any:
+    return getattr(draft_runner(worker), "model", None)
 
 
 def _target_model(worker: Any) -> Any:
-    runner = getattr(getattr(worker, "target_worker", None), "model_runner", None)
-    return getattr(runner, "model", None)
+    return getattr(target_runner(worker), "model", None)
 
 
 def _embed(model: Any) -> Any:

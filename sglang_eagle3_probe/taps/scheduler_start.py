@@ -174,15 +174,15 @@ def launch_command(server_args: Any) -> Sequence[str]:
     return [word for word in text.split("\0") if word]
 
 
-def asked_arguments(words: Sequence[str]) -> dict[str, Any]:
-    """The interesting arguments among the words of a command line, as they were written."""
+def asked_arguments(words: Sequence[str], names: Sequence[str] = INTERESTING) -> dict[str, Any]:
+    """Those arguments among the words of a command line, as they were written."""
     asked: dict[str, Any] = {}
     for position, word in enumerate(words):
         if not word.startswith("--"):
             continue
         flag, equals, value = word[2:].partition("=")
         name = flag.replace("-", "_")
-        if name not in INTERESTING:
+        if name not in names:
             continue
         following = words[position + 1] if position + 1 < len(words) else "--"
         if equals:

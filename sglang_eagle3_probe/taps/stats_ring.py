@@ -102,6 +102,8 @@ class _Job:
     latest: tuple[int, ...]
     units: tuple[tuple[Unit, ...], ...]
     tapped: tuple[Literal["replay", "eager", "mixed"], ...]
+    prefill_embedded: bool
+    """The embedding was tapped in every prefill: not in those that torch.compile traced."""
 
 
 class StatsRing:
@@ -167,11 +169,13 @@ class StatsRing:
         if snapshot is None:
             return
         tapped: list[Literal["replay", "eager", "mixed"]] = []
+        eager_ran: dict[str, int] = {}
         for index, clock in enumerate(self.clocks):
             replays, eager = clock.replays, clock.eager_launches
             before = self._mark[index]
             self._mark[index] = (replays, eager)
             ran = (replays - before[0] > 0, eager - before[1] > 0)
+            eager_ran[self.ring.sites[index].name] = eager - before[1]
             if clock is self.units[EMBEDDING] and clock.recorded:
                 # It is part of the verify graph, whose replays another clock counts.
                 verify = self.units["aux_verify"]
@@ -186,6 +190,7 @@ class StatsRing:
                 tuple(clock.next_tick for clock in self.clocks),
                 tuple(tuple(clock.units()) for clock in self.clocks),
                 tuple(tapped),
+                eager_ran[EMBEDDING] >= eager_ran["aux_prefill"] + eager_ran["aux_verify"],
             ),
             self._skipped(),
             dict(self._drain.refused),
@@ -263,8 +268,13 @@ class SnapshotReader:
         for name, (index, summary, lost, joined) in windows.items():
             self._tapped[name] = job.tapped[index]
             units = {u.tick: u for u in job.units[index]} if joined else {}
+            embedding = windows.get(EMBEDDING)
+            if name == "aux_prefill" and not job.prefill_embedded:
+                embedding = None
             self._session.emit(
-                self._record(name, job.tapped[index], summary, lost, joined, units, windows)
+                self._record(
+                    name, job.tapped[index], summary, lost, joined, units, windows, embedding
+                )
             )
             time.sleep(PAUSE_S)
         self._recent = {name: window[1].fingerprints for name, window in windows.items()}
@@ -297,8 +307,8 @@ class SnapshotReader:
         joined: bool,
         units: dict[int, Unit],
         windows: dict[str, tuple[int, WindowSummary, int, bool]],
+        embedding: tuple[int, WindowSummary, int, bool] | None,
     ) -> SlotStats:
-        embedding = windows.get(EMBEDDING)
         slots = []
         for number, slot in enumerate(summary.slots):
             equals = None

@@ -19,6 +19,7 @@ from sglang_eagle3_probe.trace.acceptance_records import (
     VerifyRound,
 )
 from sglang_eagle3_probe.trace.record_base import Record
+from sglang_eagle3_probe.trace.static_records import StaticFindings
 
 FORMAT_VERSION = 1
 """Raised when a reader of the previous version could misread a line; new fields do not raise it."""
@@ -374,6 +375,7 @@ AnyRecord = (
     | DraftForward
     | VocabMap
     | Weights
+    | StaticFindings
     | VerifyRound
     | RequestStart
     | RequestEnd

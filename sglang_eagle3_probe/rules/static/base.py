@@ -32,10 +32,11 @@ class StaticRule:
     def finding(
         self, severity: Severity, message: str, evidence: Sequence[Seen], fix: str
     ) -> Finding:
-        return Finding(self.code, severity, self.title, message, tuple(evidence), fix)
+        found = tuple(evidence)
+        return Finding(self.code, severity, self.title, message, found, fix, source="files")
 
     def unknown(self, message: str, decide: str) -> Unknown:
-        return Unknown(self.code, self.title, message, decide)
+        return Unknown(self.code, self.title, message, decide, source="files")
 
 
 def since(situation: Situation, release: str) -> bool:

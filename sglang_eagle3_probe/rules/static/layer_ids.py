@@ -15,7 +15,8 @@ from sglang_eagle3_probe.host.conventions import (
 from sglang_eagle3_probe.rules.base import Seen
 from sglang_eagle3_probe.rules.static.base import NESTED, eagle3_served, key, target_key
 
-UNIT = "SGLANG_EAGLE3_PROBE_LAYER_IDS_UNIT"
+VARIABLE = "SGLANG_EAGLE3_PROBE_LAYER_IDS"
+UNIT = f"{VARIABLE}_UNIT"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ def asked(situation: Situation) -> InForce | Unserved | None:
     layers = situation.num_layers
     if layers is None or not eagle3_served(situation) or not situation.uses_aux:
         return None
+    live = situation.live
+    if live is not None and live.listed_boundaries is not None:
+        return InForce(live.ids, live.listed_boundaries, layers)
     if not release_readable(situation):
         return Unserved(f"SGLang {situation.release!r} is no release that was read", certain=False)
     ids = situation.nested_ids
@@ -80,9 +84,13 @@ def standard(situation: Situation, layers: int) -> tuple[int, ...]:
 
 def evidence(situation: Situation, found: InForce) -> list[Seen]:
     """List, target and boundaries."""
+    live = situation.live
+    by_variable = live is not None and live.ids_from == "variable"
     return [
         Seen(
-            "layer ids", list(found.ids) if found.ids is not None else None, key(situation, NESTED)
+            "layer ids",
+            list(found.ids) if found.ids is not None else None,
+            VARIABLE if by_variable else key(situation, NESTED),
         ),
         Seen("layers", found.num_layers, target_key(situation, "num_hidden_layers")),
         Seen(
@@ -107,6 +115,6 @@ def fix_for(situation: Situation, boundaries: Sequence[int], layers: int) -> str
     if isinstance(made, Unserved):
         return (
             f"start the server with `--enable-probe` and {UNIT}=boundary, with "
-            f"SGLANG_EAGLE3_PROBE_LAYER_IDS={','.join(str(h) for h in boundaries)}"
+            f"{VARIABLE}={','.join(str(h) for h in boundaries)}"
         )
     return write_text(made)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
-from sglang_eagle3_probe.rules.base import SEVERITIES, Finding, Result, Unknown
+from sglang_eagle3_probe.rules.base import Result
+from sglang_eagle3_probe.rules.judging import find_rule, run_rules, worst_first
 from sglang_eagle3_probe.rules.static import (
     e3p110_unread_place,
     e3p111_other_unit,
@@ -69,6 +70,7 @@ from sglang_eagle3_probe.rules.static import (
     e3p614_token_map,
 )
 from sglang_eagle3_probe.rules.static.base import StaticRule
+from sglang_eagle3_probe.rules.static.settled import not_settled
 
 RULES: tuple[StaticRule, ...] = (
     e3p210_algorithm.RULE,  # before its consequences: one wrong flag explains them all
@@ -138,25 +140,16 @@ RULES: tuple[StaticRule, ...] = (
 
 def find(code: str) -> StaticRule | None:
     """The static rule with this code, in any case."""
-    return next((rule for rule in RULES if rule.code == code.upper()), None)
+    return find_rule(RULES, code)
 
 
 def judge(situation: Situation) -> list[Result]:
     """Run every static rule. Findings come first, worst first; then what could not be decided.
 
-    A rule that fails itself becomes an unknown result, and the others still run.
+    A rule that fails itself becomes an unknown result, and the others still run. Where the
+    situation is that of a running server, what it proves goes before what the files predict.
     """
-    results: list[Result] = []
-    for rule in RULES:
-        try:
-            results.extend(rule.check(situation))
-        except Exception as error:  # a defect of one rule must not hide the others
-            results.append(
-                rule.unknown(
-                    f"the rule itself failed ({type(error).__name__}: {error})",
-                    "report this to sglang-eagle3-probe, with both config.json files",
-                )
-            )
-    findings = [r for r in results if isinstance(r, Finding)]
-    findings.sort(key=lambda f: SEVERITIES.index(f.severity))
-    return [*findings, *(r for r in results if isinstance(r, Unknown))]
+    results = run_rules(
+        RULES, lambda rule, _earlier: rule.check(situation), attach="both config.json files"
+    )
+    return worst_first(not_settled(situation, results))

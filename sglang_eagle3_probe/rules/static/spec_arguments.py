@@ -7,7 +7,9 @@ target's architecture; with topk 1 the draft tokens become steps + 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.static.base import whole
@@ -23,8 +25,12 @@ class SpecArguments:
     steps: int | None
     topk: int | None
     tokens: int | None
+    settled: SpecArguments | None = None
+    """What a running server has made of them."""
 
     def in_force(self, target_class: str | None) -> SpecArguments:
+        if self.settled is not None:
+            return self.settled
         if self.steps is None:
             return SpecArguments(5, 4, 8) if target_class in WIDE else SpecArguments(3, 1, 4)
         if self.topk == 1:
@@ -33,10 +39,21 @@ class SpecArguments:
 
 
 def given(situation: Situation) -> SpecArguments:
+    """As asked for, with what is in force where a server runs; that alone where nobody knows."""
+    held = _numbers(situation, situation.arguments)
+    if situation.live is None:
+        return held
+    if situation.asked is None:
+        return replace(held, settled=held)
+    return replace(_numbers(situation, situation.asked), settled=held)
+
+
+def _numbers(situation: Situation, arguments: Mapping[str, Any]) -> SpecArguments:
+    read = replace(situation, arguments=arguments)
     return SpecArguments(
-        whole(situation, "speculative_num_steps"),
-        whole(situation, "speculative_eagle_topk"),
-        whole(situation, "speculative_num_draft_tokens"),
+        whole(read, "speculative_num_steps"),
+        whole(read, "speculative_eagle_topk"),
+        whole(read, "speculative_num_draft_tokens"),
     )
 
 

@@ -12,7 +12,8 @@ from unit.trace.samples import replace
 from sglang_eagle3_probe.rules import registry
 from sglang_eagle3_probe.rules.base import Finding, Result, Rule, Unknown
 from sglang_eagle3_probe.rules.evidence import collect
-from sglang_eagle3_probe.rules.registry import RULES, exit_code, find, judge
+from sglang_eagle3_probe.rules.judging import exit_code
+from sglang_eagle3_probe.rules.registry import RULES, find, judge
 from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.record_base import Record

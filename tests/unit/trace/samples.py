@@ -36,8 +36,16 @@ from sglang_eagle3_probe.trace.records import (
     VocabMap,
     Weights,
 )
+from sglang_eagle3_probe.trace.static_records import (
+    StaticEvidence,
+    StaticFinding,
+    StaticFindings,
+    StaticUnknown,
+)
 
 WIDTH = 192
+STATIC = "E3P513"
+"""A static rule that no rule of a trace covers."""
 
 
 def header(**changes: Any) -> Header:
@@ -354,6 +362,36 @@ def stats_coverage(**changes: Any) -> StatsCoverage:
         "ring_bytes": 3_000_000,
     }
     return StatsCoverage(**{**values, **changes})
+
+
+def static_finding(code: str = STATIC, severity: Any = "error", **changes: Any) -> StaticFinding:
+    fields: dict[str, Any] = {
+        "title": "as the rule says",
+        "message": f"{code} saw something in the files",
+        "evidence": [StaticEvidence(what="rope_theta", value=1e6, where="draft config.json")],
+        "fix": 'set `"rope_theta": 10000.0`',
+    }
+    return StaticFinding(code=code, severity=severity, **{**fields, **changes})
+
+
+def static_unknown(code: str) -> StaticUnknown:
+    return StaticUnknown(code=code, title="a question", message=f"{code} asks", decide="look")
+
+
+def static_findings(*found: StaticFinding | StaticUnknown, **changes: Any) -> StaticFindings:
+    fields: dict[str, Any] = {
+        "sglang_version": "0.5.23",
+        "target_path": "target",
+        "draft_path": "draft",
+        "rules": 62,
+        "findings": [f for f in found if isinstance(f, StaticFinding)],
+        "unknown": [f for f in found if isinstance(f, StaticUnknown)],
+        "arguments": {"speculative_algorithm": "EAGLE3"},
+        "asked": None,
+        "notes": [],
+        "seconds": 0.02,
+    }
+    return StaticFindings(**{**fields, **changes})
 
 
 def values(windows: int = 12, *, only: str = "", **changes: Any) -> list[Record]:
