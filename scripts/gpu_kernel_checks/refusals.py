@@ -28,9 +28,7 @@ TENSORS = ("accept_lens", "predict", "drafts", "target_logits", "pool_indices", 
 def _on_gpu(round_: Any, kept: DraftLogits, steps: int, chain: bool) -> tuple[Any, DraftLogits]:
     moved = {name: getattr(round_, name) for name in TENSORS}
     moved = {name: None if value is None else value.cuda() for name, value in moved.items()}
-    theirs = DraftLogits(
-        kept.rows, steps, kept.vocabulary, chain=chain, dtype=kept.first.dtype, device="cuda"
-    )
+    theirs = DraftLogits(kept.rows, steps, kept.vocabulary, chain=chain, device="cuda")
     theirs.first.copy_(kept.first)
     theirs.later.copy_(kept.later)
     return dataclasses.replace(round_, **moved), theirs
@@ -62,7 +60,7 @@ def refusal_kernel_equals_twin() -> Result:
 
 def draft_logits_follow_replays() -> Result:
     """A copy recorded in a graph keeps the logits of each replay."""
-    kept = DraftLogits(48, 3, 32000, chain=True, dtype=torch.float32, device="cuda")
+    kept = DraftLogits(48, 3, 32000, chain=True, device="cuda")
     logits = torch.zeros(8, 32000, device="cuda")
     graph = capture(lambda: kept.keep_later(2, logits))
     for seed in range(5):
@@ -77,7 +75,7 @@ def refusal_costs() -> Iterator[dict[str, Any]]:
     """Device time of the copies in the graph and of the kernel, host time of the calls."""
     for requests in (1, 8, 48):
         for vocabulary in (32000, 163840):
-            kept = DraftLogits(64, 3, vocabulary, chain=True, dtype=torch.float32, device="cuda")
+            kept = DraftLogits(64, 3, vocabulary, chain=True, device="cuda")
             logits = torch.randn(requests, vocabulary, device="cuda")
             copy = replay_us(lambda kept=kept, logits=logits: kept.keep_later(1, logits))
             yield {
@@ -104,7 +102,7 @@ def _kernel_cost(requests: int) -> dict[str, float]:
     """Every request refused at its second position; draft vocabulary 32 000, target's 163 840."""
     target, draft, nodes = 163840, 32000, 4
     round_, _ = make_round(1, requests=2, steps=3)
-    kept = DraftLogits(64, 3, draft, chain=True, dtype=torch.float32, device="cuda")
+    kept = DraftLogits(64, 3, draft, chain=True, device="cuda")
     kept.later.normal_()
     hot = torch.arange(draft, device="cuda", dtype=torch.int32) * 5
     inverse = torch.full((target,), -1, dtype=torch.int32, device="cuda")

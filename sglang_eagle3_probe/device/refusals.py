@@ -37,22 +37,25 @@ class DraftLogits:
     """The newest draft logits, by draft step. Allocates in the constructor only.
 
     Attributes:
-        first: [rows + 1, draft vocabulary]. Logits that the first draft of each request came from,
-            by its index in SGLang's request pool, since batches change between the extend that
-            makes them and the round that uses them. The last row takes what does not fit.
-        later: [steps - 1, rows, draft vocabulary], by row of the batch; a chain's only.
+        first: float32 [rows + 1, draft vocabulary]. Logits that the first draft of each request
+            came from, by its index in SGLang's request pool, since batches change between the
+            extend that makes them and the round that uses them. The last row takes what does not
+            fit.
+        later: float32 [steps - 1, rows, draft vocabulary], by row of the batch; a chain's only.
     """
 
     def __init__(
-        self, pool_rows: int, steps: int, vocabulary: int, *, chain: bool, dtype: Any, device: Any
+        self, pool_rows: int, steps: int, vocabulary: int, *, chain: bool, device: Any
     ) -> None:
         self.steps = steps
         self.vocabulary = vocabulary
         layers = 1 + (max(0, steps - 1) if chain else 0)
-        width = torch.empty(0, dtype=dtype).element_size() * vocabulary * layers
-        self.rows = max(1, min(pool_rows, MAX_BYTES // width))
-        self.first = torch.zeros((self.rows + 1, vocabulary), dtype=dtype, device=device)
-        self.later = torch.zeros((layers - 1, self.rows, vocabulary), dtype=dtype, device=device)
+        self.rows = max(1, min(pool_rows, MAX_BYTES // (4 * vocabulary * layers)))
+        # An eager forward may put out another type than a captured one; float32 holds either.
+        self.first = torch.zeros((self.rows + 1, vocabulary), device=device, dtype=torch.float32)
+        self.later = torch.zeros(
+            (layers - 1, self.rows, vocabulary), device=device, dtype=torch.float32
+        )
 
     @property
     def nbytes(self) -> int:
@@ -64,7 +67,7 @@ class DraftLogits:
         return bool(
             logits.dim() == 2
             and logits.shape[1] == self.vocabulary
-            and logits.dtype == self.first.dtype
+            and logits.is_floating_point()
             and logits.device == self.first.device
         )
 
@@ -73,7 +76,7 @@ class DraftLogits:
         if not self.fits(logits) or logits.shape[0] != pool_indices.shape[0]:
             return False
         places = pool_indices.to(torch.int64).clamp(max=self.rows)
-        self.first.index_copy_(0, places, logits)
+        self.first.index_copy_(0, places, logits.to(torch.float32))
         return True
 
     def keep_later(self, step: int, logits: Any) -> bool:

@@ -113,7 +113,6 @@ class RefusalsTap:
                 steps,
                 int(logits.shape[1]),
                 chain=self._chain,
-                dtype=logits.dtype,
                 device=logits.device,
             )
             self._ring = Ring([LAYOUT], logits.device)

@@ -27,7 +27,7 @@ def make_round(
     nodes = nodes or steps + 1
     target_width = TARGET if mapped else DRAFT
     hot = torch.randperm(TARGET, generator=random)[:DRAFT].sort().values
-    kept = DraftLogits(pool_rows, steps, DRAFT, chain=chain, dtype=dtype, device="cpu")
+    kept = DraftLogits(pool_rows, steps, DRAFT, chain=chain, device="cpu")
     pool = torch.randperm(16, generator=random)[:requests]
     drafts = torch.randint(0, target_width, (requests, nodes), generator=random)
     for step in range(steps):

@@ -59,7 +59,7 @@ def by_hand(token: int, accept_len: int, draft: int, *, chain: bool = True) -> V
 
 def kept() -> DraftLogits:
     """Draft order of target tokens: 5, 2, 7, 3 at the first position, then 7, 3, 2, 5."""
-    mine = DraftLogits(4, 2, 4, chain=True, dtype=torch.float32, device="cpu")
+    mine = DraftLogits(4, 2, 4, chain=True, device="cpu")
     assert mine.keep_first(torch.tensor([1]), torch.tensor([[3.0, 1.0, 4.0, 2.0]]))
     assert mine.keep_later(1, torch.tensor([[2.0, 3.0, 1.0, 4.0]]))
     return mine
@@ -118,7 +118,7 @@ def test_ranks_are_those_of_a_sort() -> None:
 
 def test_what_does_not_fit_goes_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "MAX_BYTES", 2 * 2 * 4 * 4)
-    mine = DraftLogits(100, 2, 4, chain=True, dtype=torch.float32, device="cpu")
+    mine = DraftLogits(100, 2, 4, chain=True, device="cpu")
     assert mine.rows == 2
     assert mine.nbytes == (3 + 2) * 4 * 4
     logits = torch.arange(20, dtype=torch.float32).view(5, 4)
@@ -132,7 +132,7 @@ def test_other_logits_are_not_kept() -> None:
     mine = kept()
     assert not mine.keep_first(torch.tensor([1, 2]), torch.zeros(1, 4))
     assert not mine.keep_first(torch.tensor([1]), torch.zeros(1, 5))
-    assert not mine.keep_first(torch.tensor([1]), torch.zeros(1, 4, dtype=torch.float64))
+    assert not mine.keep_first(torch.tensor([1]), torch.zeros(1, 4, dtype=torch.int64))
     assert not mine.keep_later(2, torch.zeros(1, 4))
 
 
