@@ -26,7 +26,7 @@ from ..host.session import Session
 from ..host.wrapping import Tap
 from .draft_built import vocab_size
 from .refusal_rounds import Join, RefusalReader
-from .tensors import is_capturing, mode_is
+from .tensors import is_capturing, mode_is, shape_of
 
 DRAIN_EVERY_ROUNDS = 64
 """Well below the ring's depth, so that nothing is overwritten before it left."""
@@ -99,7 +99,7 @@ class RefusalsTap:
             return
         self._step += 1
         if kept is not None and self._chain and not kept.keep_later(self._step, logits):
-            self.unseen["step"] += 1
+            self._note_unseen("step", logits)
 
     def _buffers(self, logits: Any) -> DraftLogits | None:
         """The buffers; made at the first eager draft forward, never while a graph is captured."""
@@ -144,7 +144,17 @@ class RefusalsTap:
         if self._kept is None or pool is None or not getattr(batch, "reqs", None):
             return
         if logits is None or not self._kept.keep_first(pool, logits):
-            self.unseen["extend"] += 1
+            self._note_unseen("extend", logits)
+
+    def _note_unseen(self, what: str, logits: Any) -> None:
+        self.unseen[what] += 1
+        if self.unseen[what] == 1:
+            self._session.say(
+                "refusals: the logits of a draft %s, %s, are none that can be looked at; ranks are "
+                "missing there, everything else goes on",
+                what,
+                shape_of(logits),
+            )
 
     # -- rounds --------------------------------------------------------------------------------
 
@@ -167,7 +177,7 @@ class RefusalsTap:
         drafts, nodes, steps, topk = call.scratch
         target = getattr(getattr(result, "logits_output", None), "next_token_logits", None)
         if target is None:
-            self.unseen["round"] += 1
+            self._note_unseen("round", target)
             return
         round_ = Verified(
             accept_lens=result.accept_lens,
@@ -181,7 +191,7 @@ class RefusalsTap:
             chain=topk == 1,
         )
         if not record_refusals(ring, ring.places[0], round_, kept):
-            self.unseen["round"] += 1
+            self._note_unseen("round", target)
             return
         if len(self._waiting) >= WAITING:
             self._waiting.clear()

@@ -216,6 +216,7 @@ def test_an_extend_that_was_not_seen_leaves_no_rank(monkeypatch: pytest.MonkeyPa
     server.extend(batch, ORDER[None])
     server.run(server.tap.extend, call(batch=batch), None)
     assert server.tap.unseen == {"extend": 1}
+    assert "logits of a draft extend, None, are none" in server.session.lines[-1]
     # What is kept is of the extend before, so the submitted draft gives it away.
     result = server.verify(batch, [BACKWARDS[None], ORDER[None]], [1], [3])
     server.resolve(batch, result)
