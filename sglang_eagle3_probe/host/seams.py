@@ -315,6 +315,14 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
     Seam(
         name="draft_extend_graph",
         module="sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner",
+        attribute="EAGLEDraftExtendCudaGraphRunner.replay",
+        parameters=("forward_batch",),
+        releases=Releases("0.5.9", "0.5.13.post1"),
+        why="logits of the draft extend, of which the first draft of the next round is made",
+    ),
+    Seam(
+        name="draft_extend_graph",
+        module="sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner",
         attribute="EAGLEDraftExtendCudaGraphRunner.execute",
         parameters=("forward_batch",),
         releases=Releases("0.5.14"),

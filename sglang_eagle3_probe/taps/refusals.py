@@ -132,7 +132,8 @@ class RefusalsTap:
         self._in_extend, self._extend_output = True, None
 
     def _extend_replayed(self, _call: Call, result: Any) -> None:
-        self._extend_output = result
+        if self._in_extend:
+            self._extend_output = result
 
     def _first_ready(self, call: Call, _result: Any) -> None:
         """The extend is enqueued: its selected logits, one row a request, start the next round."""

@@ -38,7 +38,6 @@ PARTIAL: dict[str, Releases] = {
     "target_extend_v1": Releases("0.5.9", "0.5.12.post1"),
     "draft_extend_v1": Releases("0.5.9", "0.5.12.post1"),
     "verify_result_v1": Releases("0.5.9", "0.5.12.post1"),
-    "draft_extend_graph": Releases("0.5.14"),
 }
 """Seams that rightly do not exist in every release."""
 
