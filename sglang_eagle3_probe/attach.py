@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Callable
 
 from .host.command_line import CommandLineHandler
+from .host.cost import CostBook
 from .host.seams import MAIN_SEAMS, SCHEDULER_SEAMS, Seam, seams_for
 from .host.session import Session
 from .host.versions import installed_release
@@ -37,6 +39,7 @@ def attach_scheduler(settings: Settings) -> Session:
     session = Session(settings)
     handlers: dict[str, list[Handler]] = {}
     installer = Installer(handlers)
+    installer.cost.when_due = _cost_reporter(session, installer.cost)
     start = SchedulerStartTap(session, installer)
     extend = TargetExtendTap(session)
     built = DraftBuiltTap(session)
@@ -77,6 +80,18 @@ def attach_scheduler(settings: Settings) -> Session:
     installer.note_absent([row for row in SCHEDULER_SEAMS if row not in rows], release)
     atexit.register(session.recorder.close, "process ended")
     return session
+
+
+def _cost_reporter(session: Session, cost: CostBook) -> Callable[[], None]:
+    site = session.guard.site("probe_cost")
+
+    def report() -> None:
+        if site.enabled:
+            with site:
+                site.check()
+                session.emit(cost.take())
+
+    return report
 
 
 def _add_stats(session: Session, handlers: dict[str, list[Handler]]) -> None:

@@ -17,7 +17,7 @@ from .draft_model import Draft
 from .export import check_against_hf, write_draft, write_target
 from .pipeline import DraftData
 from .shapes import DRAFTS, TARGETS
-from .target_model import Target
+from .target_model import ROPE_THETA, Target
 from .train_draft import ACCURACY_DEFINITION, step_accuracy
 from .train_target import held_out_loss
 from .trigram import KneserNey
@@ -123,6 +123,7 @@ def write_drafts(
             "definition": ACCURACY_DEFINITION,
             "trained_on_boundaries": list(plan.shape.boundaries),
             "trained_on_output_ids": [h - 1 for h in plan.shape.boundaries],
+            "trained_rope_theta": ROPE_THETA,
             "held_out_generations": step_accuracy(
                 target, draft.cpu(), its_data.held_out_generations
             ),

@@ -10,6 +10,8 @@ from sglang_eagle3_probe.checkpoint.live import LiveFacts
 
 TEXT_CONFIG_KEYS = ("text_config", "language_config", "llm_config")
 """Where a multimodal config keeps its language model; ``thinker_config`` is looked into first."""
+LAYER_CONFIG = "transformer_layer_config"
+"""Where speculators keeps the draft layer's own config."""
 MAX_INT = 1 << 40
 """Larger numbers in a config are nonsense and count as absent."""
 
@@ -48,6 +50,13 @@ class CheckpointFacts:
     """``trained_on_output_ids`` of the trainer's notes beside the weights, in training order."""
     config_file: str = "config.json"
     """Name to use when a finding points into the config."""
+    trained_rope_theta: float | None = None
+    """``trained_rope_theta`` of the same notes."""
+    before_overrides: Mapping[str, Any] | None = None
+    """The config as its file has it, where a server argument changed it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", flattened(self.config))
 
     @property
     def text_config(self) -> Mapping[str, Any]:
@@ -93,6 +102,19 @@ class CheckpointFacts:
                 if full in self.tensors:
                     return self.tensors[full]
         return None
+
+
+def flattened(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A speculators config as it must be written for SGLang: the layer's keys at the top level.
+
+    speculators (0.1 to 0.9) keeps sizes, heads, rope and norms in ``transformer_layer_config``.
+    Keys that stand at the top level already win, unless they are null.
+    """
+    inner = config.get(LAYER_CONFIG)
+    if not isinstance(inner, Mapping):
+        return config
+    own = {key: value for key, value in config.items() if value is not None or key not in inner}
+    return {**inner, **own}
 
 
 def plausible(value: Any) -> int | None:

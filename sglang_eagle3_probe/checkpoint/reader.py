@@ -144,11 +144,18 @@ def _from_folder(given: str, folder: Path) -> CheckpointFacts:
             f"{_few(pickles)}: pickle files are never loaded, as they can run code; what is in "
             "them is unknown"
         )
-    trained = _trained(folder, names, notes)
+    trained, theta = _trained(folder, names, notes)
     shards, listed = _shards(folder, names, notes)
     if not shards:
         notes.append("no safetensors file: names, shapes and vocabulary maps are unknown")
-        return CheckpointFacts(given, config, None, notes=tuple(notes), trained_output_ids=trained)
+        return CheckpointFacts(
+            given,
+            config,
+            None,
+            notes=tuple(notes),
+            trained_output_ids=trained,
+            trained_rope_theta=theta,
+        )
     entries = _headers(folder, shards, notes)
     _compare(listed, entries, notes)
     d2t = _values(folder, entries, "d2t", notes)
@@ -163,19 +170,26 @@ def _from_folder(given: str, folder: Path) -> CheckpointFacts:
         t2d_size=len(t2d) if t2d is not None else None,
         notes=tuple(notes),
         trained_output_ids=trained,
+        trained_rope_theta=theta,
     )
 
 
-def _trained(folder: Path, names: list[str], notes: list[str]) -> tuple[int, ...] | None:
-    """The trainer's word on layers. Notes that cannot be read are no reason to stop."""
+def _trained(
+    folder: Path, names: list[str], notes: list[str]
+) -> tuple[tuple[int, ...] | None, float | None]:
+    """The trainer's word on layers and theta. Notes that cannot be read are no reason to stop."""
     if TRAINER_NOTES not in names:
-        return None
+        return None, None
     try:
         content = read_object(inside(folder, folder / TRAINER_NOTES), CONFIG_LIMIT)
     except CheckpointError as error:
         notes.append(f"{TRAINER_NOTES} was passed over: {error}")
-        return None
-    return int_list(content.get("trained_on_output_ids")) or None
+        return None, None
+    ids = int_list(content.get("trained_on_output_ids")) or None
+    theta = content.get("trained_rope_theta")
+    if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not 0 < theta < 1e30:
+        return ids, None
+    return ids, float(theta)
 
 
 def _shards(

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from sglang_eagle3_probe.checkpoint.arguments import parse_arguments
 from sglang_eagle3_probe.checkpoint.facts import Situation
+from sglang_eagle3_probe.checkpoint.overrides import with_overrides
 from sglang_eagle3_probe.checkpoint.reader import read_checkpoint
 from sglang_eagle3_probe.checkpoint.tokens import count_tokens
 from sglang_eagle3_probe.cli import explain
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     target = read_checkpoint(options.target)
     draft = read_checkpoint(options.draft)
     counts = count_tokens(options.tokens, options.target) if options.tokens else None
-    situation = Situation(target, draft, release, arguments, counts)
+    situation = with_overrides(Situation(target, draft, release, arguments, counts))
     diagnosis = report.diagnose(situation, release_from, rules())
     if options.json:
         print(report.as_json(diagnosis, ids=options.explain_ids))

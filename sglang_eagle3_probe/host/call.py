@@ -43,9 +43,10 @@ class Call:
         wrapped: the host's own function, bound.
         instance: the object whose method is called, or ``None`` for a function.
         scratch: room for a handler to carry something from ``before`` to ``after``.
+        host_ns: time spent in the host's own function.
     """
 
-    __slots__ = ("_binder", "args", "instance", "kwargs", "scratch", "wrapped")
+    __slots__ = ("_binder", "args", "host_ns", "instance", "kwargs", "scratch", "wrapped")
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Call:
         self.args = args
         self.kwargs = kwargs
         self.scratch: Any = None
+        self.host_ns = 0
 
     def get(self, name: str) -> Any:
         """The argument, or ``None`` when it was not given or does not exist in this release."""

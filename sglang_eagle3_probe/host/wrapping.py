@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 import wrapt
 
 from ..trace.records import SeamState
 from .call import Binder, Call
+from .cost import CostBook
 from .guard import Site
 from .seams import Seam
 
@@ -75,6 +77,8 @@ class Installer:
         self._handlers = handlers
         self._states: dict[Seam, SeamState] = {}
         self._wrapped: dict[Seam, Wrapped] = {}
+        self.cost = CostBook()
+        """What our wrappers take; whoever wants the records sets its ``emit``."""
 
     def install(self, seams: Iterable[Seam]) -> None:
         """Register an import hook per row. Nothing of SGLang is imported by this."""
@@ -118,7 +122,7 @@ class Installer:
             # An exception here would make the host's own import fail.
             state = self._states[seam]
             try:
-                wrapped = wrap(module, seam, handlers)
+                wrapped = wrap(module, seam, handlers, self.cost)
             except Exception as error:
                 state.state, state.why = "failed", _reason(error)
             else:
@@ -153,8 +157,13 @@ class Wrapped:
         return False
 
 
-def wrap(module: Any, seam: Seam, handlers: Sequence[Handler]) -> Wrapped:
+def wrap(
+    module: Any, seam: Seam, handlers: Sequence[Handler], cost: CostBook | None = None
+) -> Wrapped:
     """Wrap one target in an imported module.
+
+    Args:
+        cost: where the time of our own code around each call is counted.
 
     Raises:
         SeamError: the target does not exist, or is of a kind that cannot be wrapped.
@@ -171,7 +180,9 @@ def wrap(module: Any, seam: Seam, handlers: Sequence[Handler]) -> Wrapped:
     is_static_method = isinstance(static, staticmethod)
     function = static.__func__ if is_static_method else static
     binder = Binder.of(function, has_self=inspect.isclass(owner) and not is_static_method)
-    wrapper = wrapt.FunctionWrapper(function, _wrapper(binder, handlers))
+    wrapper = wrapt.FunctionWrapper(
+        function, _wrapper(binder, handlers, seam.name, cost or CostBook())
+    )
     # Inside the staticmethod, not around it: SGLang's own HookRegistry takes a staticmethod apart
     # and would lose a wrapper that stands outside.
     setattr(owner, name, staticmethod(wrapper) if is_static_method else wrapper)
@@ -184,8 +195,11 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, SeamError) else f"{type(error).__name__}: {error}"
 
 
-def _wrapper(binder: Binder, handlers: Sequence[Handler]) -> Callable[..., Any]:
+def _wrapper(
+    binder: Binder, handlers: Sequence[Handler], seam: str, cost: CostBook
+) -> Callable[..., Any]:
     """Compose handlers, outermost first, into one wrapt wrapper."""
+    clock = cost.clock(seam)
     proceed: Proceed = _call_host
     for handler in reversed(handlers):
         proceed = _around(handler, proceed)
@@ -193,13 +207,23 @@ def _wrapper(binder: Binder, handlers: Sequence[Handler]) -> Callable[..., Any]:
     def wrapper(
         wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        return proceed(Call(binder, wrapped, instance, args, kwargs))
+        began_ns = perf_counter_ns()
+        call = Call(binder, wrapped, instance, args, kwargs)
+        try:
+            return proceed(call)
+        finally:
+            now_ns = perf_counter_ns()
+            cost.add(clock, now_ns - began_ns - call.host_ns, now_ns)
 
     return wrapper
 
 
 def _call_host(call: Call) -> Any:
-    return call.wrapped(*call.args, **call.kwargs)
+    began_ns = perf_counter_ns()
+    try:
+        return call.wrapped(*call.args, **call.kwargs)
+    finally:
+        call.host_ns = perf_counter_ns() - began_ns
 
 
 def _around(handler: Handler, proceed: Proceed) -> Proceed:

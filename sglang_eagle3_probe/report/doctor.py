@@ -93,7 +93,7 @@ def not_checked(situation: Situation) -> list[tuple[str, str]]:
                 'add --args "..." with the flags of your server command',
             )
         )
-    for name in ("json_model_override_args", "config"):
+    for name in ("decrypted_config_file", "decrypted_draft_config_file", "config"):
         if name in situation.arguments:
             flag = "--" + name.replace("_", "-")
             left.append((f"{flag}: what it changes was not applied", "write it into the files"))

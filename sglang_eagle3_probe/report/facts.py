@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from sglang_eagle3_probe.analysis.probe_cost import Cost
 from sglang_eagle3_probe.rules.evidence import RankEvidence
 from sglang_eagle3_probe.trace.records import DraftForward, LayerIds, Seams, VocabMap, Weights
 from sglang_eagle3_probe.trace.static_records import StaticFindings
@@ -156,6 +157,16 @@ def arguments_that_differ(rank: RankEvidence) -> list[tuple[str, Any, Any]]:
 def _same(asked: Any, in_force: Any) -> bool:
     # The command line gives text; SGLang holds numbers and enums.
     return str(asked).lower() in {str(in_force).lower(), str(in_force).rsplit(".", 1)[-1].lower()}
+
+
+def cost_line(cost: Cost) -> str:
+    """What the probe took of the server's time."""
+    return (
+        f"{cost.round_us:.0f} us per verify round on the scheduler's thread "
+        f"({100 * cost.scheduler_share:.2f} % of a round at the busiest, "
+        f"{cost.busy_round_us / 1e3:.1f} ms); "
+        f"own threads {100 * cost.threads_share:.2f} % of a core"
+    )
 
 
 def seams_line(seams: Seams) -> str:

@@ -140,6 +140,7 @@ def _rank(rank: RankEvidence) -> dict[str, Any]:
         "static_findings": rank.static_findings,
         "stats_coverage": rank.stats_coverage,
         "seams": rank.seams,
+        "cost": rank.cost,
         "losses": rank.losses,
         "problems": rank.problems,
     }

@@ -239,6 +239,8 @@ def _probe_itself(report: Report) -> RenderableType:
         rows += _seams(rank)
         if rank.static_findings is not None:
             rows.append((f"files judged {rank.label}", facts.files_line(rank.static_findings)))
+        if rank.cost is not None:
+            rows.append((f"own cost {rank.label}", facts.cost_line(rank.cost)))
         losses = rank.losses
         lost = sum(losses.dropped_records.values())
         parts = [

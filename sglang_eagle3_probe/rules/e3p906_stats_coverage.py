@@ -12,8 +12,8 @@ PAGE = Page(
     why="The rules on values are silent on what was not measured.",
     evidence="The newest `stats_coverage` record (`tapped`, `skipped`, `refused_drains`) and the "
     "`lost_ticks` and `joined` of the `slot_stats` records. Without "
-    "SGLANG_EAGLE3_PROBE_STATS_ROWS the ring is read about once a second, and forwards that are "
-    "overwritten in between are passed over on purpose: the report counts them, this rule does "
+    "SGLANG_EAGLE3_PROBE_STATS_ROWS the ring is read every one to five seconds, and forwards that "
+    "are overwritten in between are passed over on purpose: the report counts them, this rule does "
     "not mind.",
     fix="`not_compiled`: a kind first seen while a CUDA graph was captured; `dtype`, `shape`, "
     "`slots`, `strides`: report them with the model class; `no_triton`: install Triton. Lost "

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sglang_eagle3_probe.analysis.acceptance import Acceptance, accept
+from sglang_eagle3_probe.analysis.probe_cost import Cost, probe_cost
 from sglang_eagle3_probe.analysis.rank_values import SiteComparison, compare
 from sglang_eagle3_probe.analysis.slot_values import SiteValues, pool
+from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.reader import Problem, ProcessTrace, Trace
 from sglang_eagle3_probe.trace.records import (
     Arguments,
@@ -53,6 +55,8 @@ class RankEvidence:
     values: dict[str, SiteValues] = field(default_factory=dict)
     """Level ``stats``: site -> its windows pooled, in the order values flow."""
     stats_coverage: StatsCoverage | None = None
+    cost: Cost | None = None
+    """What the probe took, by its own clocks; ``None`` before the first few seconds of rounds."""
     faults: list[Fault] = field(default_factory=list)
     losses: Losses = field(default_factory=Losses)
     problems: list[Problem] = field(default_factory=list)
@@ -191,6 +195,7 @@ def _of_process(process: ProcessTrace) -> RankEvidence:
             worker_generation=arguments.worker_generation if arguments is not None else "",
         ),
         stats_coverage=process.newest(StatsCoverage),
+        cost=probe_cost(process.of(ProbeCost)),
         faults=process.of(Fault),
         losses=process.losses,
         problems=process.problems,

@@ -36,9 +36,10 @@ def index() -> str:
     return (
         "# Rules\n\n"
         "`sglang-eagle3-probe report` runs those on a trace, `sglang-eagle3-probe doctor` those "
-        "that need two configs and the headers of the draft's checkpoint. Exit codes: 0 clean "
-        "(notes allowed), 1 errors or warnings, 2 could not run. These pages are generated from "
-        "the rules: `python -m sglang_eagle3_probe.rules.pages docs/rules`.\n\n"
+        "that need two configs and the headers of the draft's checkpoint. A server with the probe "
+        "runs these too when it loads the draft, and `report` shows what they said. Exit codes: 0 "
+        "clean (notes allowed), 1 errors or warnings, 2 could not run. These pages are generated "
+        "from the rules: `python -m sglang_eagle3_probe.rules.pages docs/rules`.\n\n"
         "| E3P1xx | layer ids: which target layers reach the draft, in which order |\n"
         "| E3P2xx | aux hidden states lost, `fc` bypassed, algorithm flag, architecture |\n"
         "| E3P3xx | structure and weights of the draft |\n"

@@ -27,15 +27,20 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def printable(text: str) -> str:
+    """One line, without what would steer a terminal: names in a config can hold anything."""
+    return "".join(c if c.isprintable() else " " if c in "\n\t\r" else "?" for c in text)
+
+
 def small(value: Any) -> Any:
-    """The same for a trace line: bounded lists and texts, and integers that every reader holds."""
+    """The same for a line of a trace or a log: bounded, printable, integers any reader can hold."""
     value = plain(value)
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
         return value if value.bit_length() <= WIDEST_INTEGER_BITS else str(value)[:LONGEST_TEXT]
     if isinstance(value, str):
-        return value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]}..."
+        return printable(value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]}...")
     if isinstance(value, dict):
         return {small(k): small(v) for k, v in list(value.items())[:LONGEST_LIST]}
     if isinstance(value, list):

@@ -163,15 +163,23 @@ class SlotStatsTap:
             self._end("decode0_in", call.scratch * int(getattr(call.instance, "topk", 1)))
 
     def _extend_before(self, call: Call) -> None:
-        call.scratch = _batch_size(call.get("batch"))
-        if call.scratch:
-            self._begin("extend_verify_in")
+        batch = call.get("batch")
+        requests = _batch_size(batch)
+        if not requests:
+            return
+        if call.get("batch_result") is not None:
+            call.scratch = requests * self._tokens(call)
+        else:
+            # V1 extends by the accepted tokens alone; their states are gathered by now, and a
+            # graph's rows beyond them hold what an earlier round left there.
+            states = getattr(getattr(batch, "spec_info", None), "hidden_states", None)
+            call.scratch = int(states.shape[0]) if states is not None else None
+            if call.scratch == 0:
+                return
+        self._begin("extend_verify_in")
 
     def _extend_after(self, call: Call, _result: Any) -> None:
-        if call.scratch:
-            # V1 extends by the accepted tokens alone, whose number is on the device.
-            is_v2 = call.get("batch_result") is not None
-            self._end("extend_verify_in", call.scratch * self._tokens(call) if is_v2 else None)
+        self._end("extend_verify_in", call.scratch)
 
     def _prefill_before(self, _call: Call) -> None:
         self._begin("extend_prefill_in")

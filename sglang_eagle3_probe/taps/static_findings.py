@@ -44,7 +44,9 @@ class Served:
     overrides: str
     """``--json-model-override-args`` as given."""
     arguments: Mapping[str, Any]
-    asked: Mapping[str, Any] | None
+    """In force."""
+    quantization_given: bool | None
+    """Whether the draft's quantization was given; ``None`` where the release does not keep it."""
     trained_output_ids: tuple[int, ...] | None
     live: LiveFacts
 
@@ -107,12 +109,15 @@ class StaticFindingsTap:
 
         began = time.monotonic()
         release = self._session.release
+        # Here and not earlier: some releases keep no command line, and /proc is a file.
+        words = launch_command(self._session.server_args)
+        asked = asked_arguments(words, JUDGED) if words else None
         judged = judge_files(
             target=local_model(served.target, served.target_revision),
             draft=local_model(served.draft, served.draft_revision),
             release=release,
-            arguments=served.arguments,
-            asked=served.asked,
+            arguments=as_meant(served.arguments, served.quantization_given, asked or {}),
+            asked=asked,
             overrides=served.overrides,
             trained_output_ids=served.trained_output_ids,
             live=served.live,
@@ -150,22 +155,20 @@ def served_now(session: Session, worker: Any) -> Served | None:
     target = getattr(args, "model_path", None)
     if not draft or not target:
         return None
-    words = launch_command(args)
-    asked = asked_arguments(words, JUDGED) if words else None
     return Served(
         target=str(target),
         target_revision=_text(getattr(args, "revision", None)),
         draft=str(draft),
         draft_revision=_text(getattr(args, "speculative_draft_model_revision", None)),
         overrides=_text(getattr(args, "json_model_override_args", None)) or "",
-        arguments=arguments_in_force(args, worker, asked or {}),
-        asked=asked,
+        arguments=arguments_in_force(args, worker),
+        quantization_given=getattr(args, "_speculative_draft_quantization_explicitly_set", None),
         trained_output_ids=session.settings.trained_layer_ids,
         live=live_facts(session),
     )
 
 
-def arguments_in_force(args: Any, worker: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_in_force(args: Any, worker: Any) -> dict[str, Any]:
     """Server arguments after SGLang's own adjustments, with what only the loaded models know."""
     found = {name: plain(getattr(args, name, None)) for name in JUDGED}
     for name in ("speculative_num_steps", "speculative_num_draft_tokens"):
@@ -185,23 +188,27 @@ def arguments_in_force(args: Any, worker: Any, asked: Mapping[str, Any]) -> dict
     if found.get("kv_cache_dtype") in (None, "auto"):
         held = _dtype(getattr(target, "kv_cache_dtype", None))
         found["kv_cache_dtype"] = FLOAT8.get(held or "", found.get("kv_cache_dtype"))
-    _draft_quantization(found, args, asked)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _draft_quantization(found: dict[str, Any], args: Any, asked: Mapping[str, Any]) -> None:
-    """Undo what SGLang does to ``speculative_draft_model_quantization``, so that rules can tell.
+def as_meant(
+    in_force: Mapping[str, Any], quantization_given: bool | None, asked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """With ``speculative_draft_model_quantization`` as the user meant it, so that rules can tell.
 
-    Unset it becomes ``quantization``, and ``unquant`` becomes ``None`` (``server_args.py`` 0.5.9,
-    ``arg_groups/serving_hook.py`` 0.5.23).
+    SGLang turns an unset one into ``quantization``, and ``unquant`` into ``None``
+    (``server_args.py`` 0.5.9, ``arg_groups/serving_hook.py`` 0.5.23).
     """
     name = "speculative_draft_model_quantization"
-    explicit = getattr(args, "_speculative_draft_quantization_explicitly_set", None)
-    given = bool(explicit) if explicit is not None else name in asked
-    if found.get(name) is None and found.get("quantization") is not None:
+    found = dict(in_force)
+    given = quantization_given if quantization_given is not None else name in asked
+    if found.get("quantization") is None:
+        return found
+    if found.get(name) is None:
         found[name] = "unquant"
-    elif not given and found.get(name) == found.get("quantization"):
-        found[name] = None
+    elif not given and found[name] == found["quantization"]:
+        del found[name]
+    return found
 
 
 def live_facts(session: Session) -> LiveFacts:

@@ -30,9 +30,12 @@ MAX_ROWS = 64
 """Rows kept per forward; more are sampled evenly."""
 DEPTH = 64
 """Forwards kept per site."""
-DRAIN_EVERY_S = 1.0
-"""Seconds between drains. What is overwritten meanwhile is counted, not read: reading takes the
-interpreter lock for milliseconds, which a server with rounds of three milliseconds would feel."""
+DRAIN_EVERY_S = (1.0, 5.0)
+"""Seconds between drains, at first and after some minutes. What is overwritten meanwhile is
+counted, not read: reading takes the interpreter lock for milliseconds, which a server with rounds
+of three milliseconds would feel; and who just started a server waits for an answer."""
+DRAINS_PER_AGE = 20
+"""The interval grows to a twentieth of the time since the first drain."""
 DRAIN_EVERY_ROUNDS = 24
 """With every row asked for: well below DEPTH, so that nothing is overwritten before it left."""
 FIRST_DRAINS = frozenset({2, 8, 24})
@@ -74,6 +77,12 @@ def site_layouts(slots: int, decode_steps: int) -> list[SiteLayout]:
     return [SiteLayout(n, slots, MAX_ROWS, DEPTH) for n in wide] + [
         SiteLayout(n, 1, MAX_ROWS, DEPTH) for n in narrow
     ]
+
+
+def drain_interval_s(age_s: float) -> float:
+    """Seconds until the next drain, ``age_s`` seconds after the first."""
+    least, most = DRAIN_EVERY_S
+    return min(most, max(least, age_s / DRAINS_PER_AGE))
 
 
 def request_rows(units: tuple[Unit, ...], first_tick: int, ticks: int) -> dict[int, int]:
@@ -122,7 +131,7 @@ class StatsRing:
         self._expected: list[tuple[int, ...]] = []
         self._rounds = 0
         self._every_row = session.settings.stats_rows
-        self._next_drain_s = 0.0
+        self._first_drain_s = self._next_drain_s = 0.0
         self._mark = [(0, 0)] * len(self.clocks)
         self._reader = SnapshotReader(session, self.ring.sites)
 
@@ -152,7 +161,8 @@ class StatsRing:
         now_s = time.monotonic()
         if now_s < self._next_drain_s:
             return False
-        self._next_drain_s = now_s + DRAIN_EVERY_S
+        self._first_drain_s = self._first_drain_s or now_s
+        self._next_drain_s = now_s + drain_interval_s(now_s - self._first_drain_s)
         return True
 
     def _skipped(self) -> dict[str, dict[str, int]]:

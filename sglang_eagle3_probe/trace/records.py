@@ -18,6 +18,7 @@ from sglang_eagle3_probe.trace.acceptance_records import (
     RequestStart,
     VerifyRound,
 )
+from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.static_records import StaticFindings
 
@@ -287,8 +288,8 @@ class SlotStats(Record, tag="slot_stats", kw_only=True):
     first_tick: int
     last_tick: int
     lost_ticks: int
-    """Forwards since the window before that nobody read: the ring is drained about once a second,
-    and holds 63 forwards a site."""
+    """Forwards since the window before that nobody read: the ring is drained every one to five
+    seconds, and holds 63 forwards a site."""
     rows: int
     padded_rows_dropped: int
     joined: bool
@@ -381,6 +382,7 @@ AnyRecord = (
     | RequestEnd
     | Refusals
     | PhaseTimes
+    | ProbeCost
     | SlotStats
     | StatsCoverage
     | Fault

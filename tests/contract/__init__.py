@@ -1,1 +1,1 @@
-"""The seam table against the wheels of every SGLang release. SGLang is never imported."""
+"""The seam table and the doctor against SGLang releases: by sources, and by running them."""

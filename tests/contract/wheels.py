@@ -114,7 +114,7 @@ def _bring(release: str, modules: Sequence[str], cache: Path) -> Path:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=f".{release}-") as work:
-            wheel = _download(release, Path(work))
+            wheel = download(release, Path(work))
             cut = Path(work) / "cut"
             _cut(wheel, modules, cut)
             folder = cache / release
@@ -137,7 +137,8 @@ def _cut(wheel: Path, modules: Sequence[str], into: Path) -> None:
     (into / _INDEX).write_text(json.dumps({"asked": list(modules)}), encoding="utf-8")
 
 
-def _download(release: str, into: Path) -> Path:
+def download(release: str, into: Path) -> Path:
+    """A release's whole wheel, put into a folder; raises :class:`WheelsUnavailable`."""
     # Any Linux tag will do, whatever runs this: only the Python files are read.
     platforms = ["manylinux1", "manylinux2010", "manylinux2014"]
     platforms += [f"manylinux_2_{minor}" for minor in range(5, 46)]

@@ -26,6 +26,8 @@ SITES = (
     "vocab_map",
     "weights",
     "acceptance",
+    "static_findings",
+    "probe_cost",
 )
 
 

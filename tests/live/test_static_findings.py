@@ -36,21 +36,19 @@ def report(run: Probed) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("target", "draft", "variables"),
+    ("target", "draft"),
     [
-        ("deepseek", "deepseek-draft-embed", {}),
-        ("deepseek", "deepseek-draft-default", {}),
-        ("llama", "llama-draft", {}),
-        ("kimi", "deepseek-draft-embed", {}),
+        ("deepseek", "deepseek-draft-embed"),
+        ("deepseek", "deepseek-draft-default"),
+        ("llama", "llama-draft"),
+        ("kimi", "deepseek-draft-embed"),
     ],
 )
 def test_a_draft_served_right_is_no_fault(
-    models: Models, tmp_path: Path, target: str, draft: str, variables: dict[str, str]
+    models: Models, tmp_path: Path, target: str, draft: str
 ) -> None:
     extra = ["--trust-remote-code"] if target == "kimi" else []
-    with probed(
-        models[target], models[draft], tmp_path, variables=variables, extra_args=extra
-    ) as run:
+    with probed(models[target], models[draft], tmp_path, extra_args=extra) as run:
         run.server.generate([[5, 6, 7, 8]], max_new_tokens=8)
         record = judged(run)
     assert record.rules > 50
@@ -99,12 +97,6 @@ def test_a_fault_that_only_files_show(
     text = " ".join(cli("report", str(run.traces)).stdout.split())
     assert "E3P513" in text
     assert "(from the files)" in text
-    followed = cli("tail", str(run.traces), "--until-end", "--every", "1") if _ended(run) else None
-    assert followed is None or "E3P513 " in followed.stdout
-
-
-def _ended(run: Probed) -> bool:
-    return bool(run.trace().processes[0].ended_in_order)
 
 
 def test_a_fault_seen_twice_is_said_once(models: Models, tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sglang_eagle3_probe.checkpoint.facts import CheckpointError, CheckpointFacts, Situation
+from sglang_eagle3_probe.checkpoint.facts import CheckpointError, Situation
 from sglang_eagle3_probe.checkpoint.live import LiveFacts
+from sglang_eagle3_probe.checkpoint.overrides import ARGUMENT, with_overrides
 from sglang_eagle3_probe.checkpoint.reader import read_checkpoint
 from sglang_eagle3_probe.rules.base import Finding, Result, Unknown
-from sglang_eagle3_probe.rules.plain_values import small
+from sglang_eagle3_probe.rules.plain_values import printable, small
 from sglang_eagle3_probe.rules.static.registry import RULES, judge
 from sglang_eagle3_probe.trace.static_records import (
     StaticEvidence,
@@ -64,37 +64,15 @@ def judge_files(
         for name, side in zip(("target", "draft"), facts, strict=True)
         for note in side.notes
     ]
-    changes = _changes(overrides, notes)
-    of_target, of_draft = (_overridden(side, changes) for side in facts)
+    of_target, of_draft = facts
     if trained_output_ids is not None:
         of_draft = replace(of_draft, trained_output_ids=trained_output_ids)
-    situation = Situation(of_target, of_draft, release, arguments, asked=asked, live=live)
+    if overrides.strip() not in ("", "{}"):
+        arguments = {**arguments, ARGUMENT: overrides}
+    situation = with_overrides(
+        Situation(of_target, of_draft, release, arguments, asked=asked, live=live)
+    )
     return replace(judged, results=tuple(judge(situation)), rules=len(RULES), notes=tuple(notes))
-
-
-def _changes(overrides: str, notes: list[str]) -> dict[str, Any]:
-    if not overrides.strip():
-        return {}
-    try:
-        found = json.loads(overrides)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        notes.append("--json-model-override-args is no JSON object and was not applied")
-        return {}
-    return found
-
-
-def _overridden(facts: CheckpointFacts, changes: Mapping[str, Any]) -> CheckpointFacts:
-    """As ``get_config`` does it (0.5.23): blocks are merged, everything else is replaced."""
-    if not changes:
-        return facts
-    config = dict(facts.config)
-    for key, value in changes.items():
-        before = config.get(key)
-        merge = isinstance(value, dict) and isinstance(before, Mapping)
-        config[key] = {**before, **value} if merge and before is not None else value
-    return replace(facts, config=config)
 
 
 def describe(judged: Judged, target: str, draft: str, seconds: float) -> StaticFindings:
@@ -106,7 +84,12 @@ def describe(judged: Judged, target: str, draft: str, seconds: float) -> StaticF
         rules=judged.rules,
         findings=[_finding(r) for r in judged.results if isinstance(r, Finding)],
         unknown=[
-            StaticUnknown(code=r.code, title=r.title, message=small(r.message), decide=r.decide)
+            StaticUnknown(
+                code=r.code,
+                title=r.title,
+                message=printable(r.message),
+                decide=printable(r.decide),
+            )
             for r in judged.results
             if isinstance(r, Unknown)
         ],
@@ -122,10 +105,10 @@ def _finding(found: Finding) -> StaticFinding:
         code=found.code,
         severity=found.severity,
         title=found.title,
-        message=found.message,
+        message=printable(found.message),
         evidence=[
             StaticEvidence(what=seen.what, value=small(seen.value), where=seen.where)
             for seen in found.evidence
         ],
-        fix=found.fix,
+        fix=printable(found.fix),
     )

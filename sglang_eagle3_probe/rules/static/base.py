@@ -14,8 +14,10 @@ LLAMA = "LlamaForCausalLMEagle3"
 """``models/llama_eagle3.py``, in every release read (0.5.9 to 0.5.23)."""
 MLA = "Eagle3DeepseekV2ForCausalLM"
 """``models/kimi_k25_eagle3.py``, from 0.5.12."""
-ALIASES = frozenset({"Eagle3LlamaForCausalLM", "LlamaEagle3DraftModel"})
-"""Names that trainers (AngelSlim, NeMo) give to drafts of the Llama class's layout."""
+ALIASES = frozenset({
+    "Eagle3LlamaForCausalLM", "LlamaEagle3DraftModel", "Eagle3Speculator", "Eagle3DraftModel",
+})  # fmt: skip
+"""Names that trainers (AngelSlim, NeMo, speculators) give to drafts of the Llama class's layout."""
 NESTED = "eagle_config.eagle_aux_hidden_state_layer_ids"
 TOP = "eagle_aux_hidden_state_layer_ids"
 

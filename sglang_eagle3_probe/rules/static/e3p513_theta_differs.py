@@ -1,6 +1,9 @@
-"""E3P513: the draft's rotary theta is not the target's.
+"""E3P513: the draft's rotary theta is not the one it was trained with, or not the target's.
 
-Neither engine nor trainer demands that they agree, so this is a question to the trainer's config.
+What a draft was trained with decides, and only its trainer's notes say that for sure. A theta of
+its own is no fault: templates of SpecForge name one. But a config's theta is no proof either:
+trainers have ignored the key (SpecForge#265), and configs have named another than training used
+(sfllm#32).
 """
 
 from __future__ import annotations
@@ -11,38 +14,52 @@ from sglang_eagle3_probe.rules.static.base import StaticRule, key, known_class, 
 from sglang_eagle3_probe.rules.static.rope import rope_of
 
 PAGE = Page(
-    checks="The rotary theta that SGLang takes for the draft against the target's.",
-    why="Trainers usually copy the target's theta. A draft served with another theta than it was "
-    "trained with loses acceptance, the more the further it looks back. The draft's own training "
-    "decides, not the target.",
-    evidence="Theta in both configs.",
-    fix='Write the theta of training as `"rope_theta"` into the draft\'s config.json.',
-    ignore="When the draft was trained with exactly this theta (several templates do).",
+    checks="The rotary theta that SGLang takes for the draft: against the `trained_rope_theta` of "
+    "the trainer's notes (`trainer_accuracy.json`) where there are any, else against the target's.",
+    why="A draft served with another theta than it was trained with loses acceptance, the more the "
+    "further it looks back. The draft's own training decides, not the target: a draft may well "
+    "have a theta of its own, so without notes a difference is a question to the trainer.",
+    evidence="Theta in both configs, and in the trainer's notes.",
+    fix='Write the theta of training as `"rope_theta"` into the draft\'s config.json. Some '
+    "trainers did not read the key and trained with 10000 whatever the config says; look into the "
+    "trainer's code or logs, or serve both and compare accept lengths.",
+    ignore="As a note: when the draft was trained with exactly this theta.",
 )
 
 
 def _check(situation: Situation) -> list[Result]:
     draft, target = rope_of(situation.draft.config), rope_of(situation.target.text_config)
-    if not known_class(situation) or not target.named:
+    if not known_class(situation):
         return []
-    reads_new = since(situation, "0.5.10")
-    mine, other = draft.theta(reads_new=reads_new), target.theta(reads_new=True)
-    if mine == other:
+    mine = draft.theta(reads_new=since(situation, "0.5.10"))
+    here = Seen("theta", mine, key(situation, "rope_theta"))
+    trained = situation.draft.trained_rope_theta
+    if trained is not None:
+        if trained == mine:
+            return []
+        return [
+            RULE.finding(
+                "error",
+                f"trained with rotary theta {trained:g}, served with {mine:g}",
+                [here, Seen("theta of training", trained, "trainer_accuracy.json")],
+                f'set `"rope_theta": {trained:g}` in the draft\'s config.json',
+            )
+        ]
+    other = target.theta(reads_new=True)
+    if not target.named or mine == other:
         return []
     return [
         RULE.finding(
-            "warning" if draft.named else "note",
+            "note",
             f"the draft is served with rotary theta {mine:g}"
             + ("" if draft.named else " (SGLang's default, its config names none)")
-            + f", and the target has {other:g}: right only if it was trained so",
-            [
-                Seen("theta", mine, key(situation, "rope_theta")),
-                Seen("theta", other, target_key(situation, "rope_theta")),
-            ],
-            f'write the theta of training into the draft\'s config.json, `"rope_theta": {other:g}` '
-            "if that was the target's",
+            + f", and the target has {other:g}: no fault if it was trained so, which its config "
+            "does not prove",
+            [here, Seen("theta", other, target_key(situation, "rope_theta"))],
+            "compare with the theta of training; where it differs, write that one as "
+            '`"rope_theta"` into the draft\'s config.json',
         )
     ]
 
 
-RULE = StaticRule("E3P513", "rotary theta differs from the target's", PAGE, _check)
+RULE = StaticRule("E3P513", "rotary theta of the draft", PAGE, _check)

@@ -1,8 +1,10 @@
 """E3P612: what this release calls accept rate.
 
-0.5.6 to 0.5.10: the log counts the bonus token and divides by rounds times draft tokens, the
-response does neither. From 0.5.11: correct drafts / (rounds x (draft tokens - 1)) in both
-(``metrics_reporter.py`` read in 0.5.23).
+Read in 0.5.9 and 0.5.10 (``scheduler_metrics_mixin.py``, ``tokenizer_manager.py``,
+``scheduler_output_processor_mixin.py``): the log divides accepted tokens, the bonus token among
+them, by rounds x draft tokens; the response divides correct drafts by rounds x (draft tokens - 1).
+From 0.5.11 both are the latter (read in 0.5.11, 0.5.12.post1, 0.5.23). Releases before 0.5.9 were
+not read.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def _check(situation: Situation) -> list[Result]:
         return []
     words = []
     if old:
-        words.append("the logged accept rate counts the bonus token, that of the response does not")
+        words.append(
+            "the logged accept rate is accept length / draft tokens, bonus token counted; the "
+            "response's is correct drafts / (draft tokens - 1)"
+        )
     if tree:
         words.append(f"with topk {force.topk} the rate divides by tree slots and is no probability")
     return [

@@ -42,6 +42,7 @@ from sglang_eagle3_probe.rules.static import (
     e3p325_model_prefix,
     e3p326_head_norms,
     e3p327_norm_output_origin,
+    e3p328_head_width,
     e3p410_no_map,
     e3p411_direct_map,
     e3p412_map_algebra,
@@ -68,6 +69,7 @@ from sglang_eagle3_probe.rules.static import (
     e3p612_accept_rate,
     e3p613_rejection_sampling,
     e3p614_token_map,
+    e3p615_overrides,
 )
 from sglang_eagle3_probe.rules.static.base import StaticRule
 from sglang_eagle3_probe.rules.static.settled import not_settled
@@ -109,6 +111,7 @@ RULES: tuple[StaticRule, ...] = (
     e3p325_model_prefix.RULE,
     e3p326_head_norms.RULE,
     e3p327_norm_output_origin.RULE,
+    e3p328_head_width.RULE,
     e3p410_no_map.RULE,
     e3p411_direct_map.RULE,
     e3p412_map_algebra.RULE,
@@ -135,6 +138,7 @@ RULES: tuple[StaticRule, ...] = (
     e3p612_accept_rate.RULE,
     e3p613_rejection_sampling.RULE,
     e3p614_token_map.RULE,
+    e3p615_overrides.RULE,
 )
 
 

@@ -30,6 +30,22 @@ def test_what_the_notes_say(folder: Path, content: str, ids: tuple[int, ...] | N
     assert read_checkpoint(str(folder)).trained_output_ids == ids
 
 
+@pytest.mark.parametrize(
+    ("content", "theta"),
+    [
+        ('{"trained_rope_theta": 10000.0}', 10000.0),
+        ('{"trained_rope_theta": 500000}', 500000.0),
+        ('{"trained_rope_theta": true}', None),
+        ('{"trained_rope_theta": -1}', None),
+        ('{"trained_rope_theta": "1e4"}', None),
+        ("{}", None),
+    ],
+)
+def test_the_theta_of_training(folder: Path, content: str, theta: float | None) -> None:
+    (folder / "trainer_accuracy.json").write_text(content)
+    assert read_checkpoint(str(folder)).trained_rope_theta == theta
+
+
 def test_broken_notes_are_passed_over_and_said(folder: Path) -> None:
     (folder / "trainer_accuracy.json").write_text("{not json")
     facts = read_checkpoint(str(folder))

@@ -74,6 +74,19 @@ def test_bad_input_is_a_message_and_exit_code_2(arguments: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_tail_names_the_faults_in_the_files(tmp_path: Path) -> None:
+    said = samples.static_findings(
+        samples.static_finding(), samples.static_finding("E3P612", "note")
+    )
+    samples.write(tmp_path, [*samples.clean(), said])
+    lines = run("tail", tmp_path, "--until-end", "--every", "0.1").stdout.splitlines()
+    assert any("files of target and draft: 1 fault by 62 rules" in line for line in lines)
+    [line] = [line for line in lines if samples.STATIC in line]
+    assert f"{samples.STATIC} error: " in line
+    assert "Fix: set" in line
+    assert not any("E3P612" in line for line in lines)
+
+
 def test_version() -> None:
     assert run("--version").stdout == f"sglang-eagle3-probe {__version__}\n"
 

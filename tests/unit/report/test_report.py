@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from unit.trace import samples
-from unit.trace.samples import replace
+from unit.trace.samples import STATIC, replace, static_finding, static_findings, static_unknown
 
 from sglang_eagle3_probe.report import comparison, json_out, terminal
 from sglang_eagle3_probe.report.verdict import Report, build, sentence
@@ -75,6 +75,35 @@ def test_report_of_next_to_nothing(tmp_path: Path) -> None:
 def test_report_without_a_model_process(tmp_path: Path) -> None:
     samples.write(tmp_path, [samples.seams()], head=samples.header(role="main"))
     assert "no process that runs the model" in printed(build(read(tmp_path)), 80)
+
+
+def test_static_findings_are_told_apart_and_counted(tmp_path: Path) -> None:
+    said = static_findings(static_finding("E3P124"), static_finding(), static_unknown("E3P327"))
+    made = report(tmp_path, [*samples.owners_case(), said])
+    text = " ".join(printed(made, 100).split())
+    assert "(also, from the files: E3P124)" in text
+    assert f"{STATIC} error {STATIC} saw something in the files (from the files)" in text
+    assert "E3P327 unknown E3P327 asks (from the files)" in text
+    assert "files judged scheduler tp0 2 faults by 62 rules, 1 not decided" in text
+    value = json.loads(json_out.as_text(made))
+    listed = {f["code"]: f for f in value["findings"]}
+    assert listed["E3P101"]["also"] == ["E3P124"]
+    assert (listed["E3P101"]["source"], listed[STATIC]["source"]) == ("trace", "files")
+    assert "E3P124" not in listed
+    assert value["ranks"][0]["static_findings"]["findings"][0]["code"] == "E3P124"
+
+
+def test_a_trace_that_is_right_but_for_its_files(tmp_path: Path) -> None:
+    made = report(tmp_path, [*samples.clean(), static_findings(static_finding())])
+    assert (made.level, made.exit_code) == ("wrong", 1)
+    assert sentence(made).startswith(f"{STATIC} saw something in the files; accept length")
+
+
+def test_files_that_nobody_could_read_are_said(tmp_path: Path) -> None:
+    said = static_findings(rules=0, notes=["x/y does not exist."])
+    made = report(tmp_path, [*samples.clean(), said])
+    assert made.exit_code == 0
+    assert "NOT judged: x/y does not exist." in printed(made, 100)
 
 
 def test_square_brackets_are_not_markup(tmp_path: Path) -> None:
@@ -147,3 +176,12 @@ def test_side_by_side_takes_traces(tmp_path: Path) -> None:
     traces = [("a", read(tmp_path)), ("b", read(tmp_path)), ("c", read(tmp_path))]
     comparison.side_by_side(traces, Console(file=out, width=200))
     assert "== c ==" in out.getvalue().splitlines()[0]
+
+
+def test_own_cost_is_told(tmp_path: Path) -> None:
+    made = report(tmp_path, [*samples.clean(), samples.probe_cost()])
+    flat = " ".join(printed(made, 100).split())
+    assert "8 us per verify round on the scheduler's thread (0.06 % of a round" in flat
+    assert "own threads 0.42 % of a core" in flat
+    [rank] = json_out.as_dict(made)["ranks"]
+    assert rank["cost"]["round_us"] == pytest.approx(7.5)

@@ -200,6 +200,17 @@ STRUCTURE: list[Case] = [
     ("E3P326", "error", {"weights": {"midlayer.self_attn.q_norm.weight": tensor(HIDDEN)}}),
     ("E3P327", "unknown", {"draft": {"norm_output": True}}),
     ("E3P327", "quiet", {"draft": {"norm_output": True, "speculators_model_type": "eagle3"}}),
+    ("E3P328", "error", {"draft": {"num_attention_heads": 3}}),
+    ("E3P328", "error", {"draft": {"num_attention_heads": 3, "head_dim": 16}}),
+    ("E3P328", "error", {"draft": {"num_attention_heads": 3}, "release": "0.5.10"}),
+    ("E3P328", "error", {"target": {"num_attention_heads": 3, "model_type": "qwen2"}}),
+    ("E3P328", "error", {"draft": {"hidden_size": ..., "transformer_layer_config": {
+        "hidden_size": HIDDEN, "num_attention_heads": 5}}}),
+    ("E3P328", "quiet",
+     {"draft": {"num_attention_heads": 3, "head_dim": 16}, "release": "0.5.10"}),
+    ("E3P328", "quiet", {"target": {"num_attention_heads": 3, "model_type": "qwen3"}}),
+    ("E3P328", "quiet", {"draft": {**MLA_DRAFT, "num_attention_heads": 3}}),
+    ("E3P328", "quiet", {"draft": {"num_attention_heads": 4}}),
 ]  # fmt: skip
 
 VOCABULARY: list[Case] = [
@@ -262,7 +273,10 @@ REST: list[Case] = [
     ("E3P512", "quiet", {"draft": {"sliding_window": 512},
      "arguments": {"speculative_draft_window_size": 512}}),
     ("E3P512", "quiet", {"draft": {"sliding_window": 512, "use_sliding_window": False}}),
-    ("E3P513", "warning", {"draft": {"rope_theta": 1e6}}),
+    ("E3P513", "note", {"draft": {"rope_theta": 1e6}}),
+    ("E3P513", "error", {"draft": {"rope_theta": 1e6}, "trained_theta": 5e5}),
+    ("E3P513", "error", {"trained_theta": 1e4}),
+    ("E3P513", "quiet", {"draft": {"rope_theta": 1e6}, "trained_theta": 1e6}),
     ("E3P513", "note", {"draft": {"rope_theta": ...}}),
     ("E3P514", "warning", {"draft": {"rope_scaling": {"mrope_section": [16, 24, 24]}}}),
     ("E3P514", "quiet", {"draft": {"rope_scaling": {"mrope_section": [16, 24, 24]}},
@@ -302,6 +316,23 @@ REST: list[Case] = [
     ("E3P614", "warning", {"arguments": {"speculative_token_map": "map.pt"}}),
     ("E3P614", "quiet", {"arguments": {"speculative_token_map": "map.pt",
      "speculative_algorithm": "EAGLE"}}),
+    ("E3P615", "warning", {"arguments": {
+        "json_model_override_args": '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}'}}),
+    ("E3P615", "error", {"release": "0.5.22", "arguments": {
+        "json_model_override_args": '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}'}}),
+    ("E3P615", "warning", {"arguments": {"json_model_override_args": '{"num_hidden_layers": 40}'}}),
+    ("E3P615", "note", {"arguments": {"json_model_override_args": '{"use_cache": false}'}}),
+    ("E3P615", "error", {"arguments": {"json_model_override_args": "rope"}}),
+    ("E3P615", "error", {"arguments": {"json_model_override_args": "[1]"}}),
+    ("E3P615", "quiet", {"arguments": {"json_model_override_args": "{}"}}),
+    ("E3P615", "warning", {"arguments": {"json_model_override_args": '{"rope_theta": 1e6}'}}),
+    ("E3P615", "warning", {"release": "0.5.9", "arguments": {
+        "json_model_override_args": '{"rope_theta": 1e6}'}}),
+    ("E3P615", "quiet", {"arguments": {"json_model_override_args": '{"hidden_act": "silu"}'}}),
+    ("E3P316", "error", {"arguments": {"json_model_override_args": '{"num_hidden_layers": 40}'}}),
+    ("E3P110", "quiet", {"draft": {**PLAIN, TOP: OTHER_IDS}, "arguments": {
+        "json_model_override_args":
+        '{"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 10, 20]}}'}}),
 ]  # fmt: skip
 
 CASES: list[Case] = [*LAYERS, *ALGORITHM, *STRUCTURE, *VOCABULARY, *REST]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointFacts, Situation, TensorInfo
+from sglang_eagle3_probe.checkpoint.overrides import with_overrides
 
 HIDDEN, VOCAB, HEAD = 64, 1000, 100
 KEPT = (*range(50), *range(60, 110))
@@ -89,6 +90,7 @@ def situation(
     counts: Mapping[int, int] | None = None,
     config_only: bool = False,
     trained: tuple[int, ...] | None = None,
+    trained_theta: float | None = None,
 ) -> Situation:
     """The clean pair with these changes; ``ids`` goes under ``eagle_config``."""
     config = changed(DRAFT, draft or {})
@@ -105,16 +107,18 @@ def situation(
         t2d_kept=kept,
         t2d_size=t2d_size,
         trained_output_ids=trained,
+        trained_rope_theta=trained_theta,
     )
     if config_only:
         facts = replace(facts, tensors=None, d2t=None, t2d_kept=None, t2d_size=None)
-    return Situation(
+    made = Situation(
         CheckpointFacts("target", changed(TARGET, target or {}), None),
         facts,
         release,
         changed(ARGUMENTS, arguments or {}),
         counts,
     )
+    return with_overrides(made)
 
 
 def renamed(prefix: str, *, mla: bool = False) -> dict[str, Any]:

@@ -117,6 +117,14 @@ def test_odd_evidence_survives_the_trace() -> None:
     assert again.unknown[0].decide == "d"
 
 
+def test_names_in_a_config_cannot_steer_a_terminal_or_break_a_line(pair: tuple[str, str]) -> None:
+    files.draft(Path(pair[1]), architectures=["Eagle3\x1b[2J\nINFO: all is well"])
+    record = describe(judge(pair), "t", "d", 0.0)
+    texts = [t for f in record.findings for t in (f.message, f.fix, str(f.evidence[0].value))]
+    assert any("Eagle3?[2J INFO" in text for text in texts)
+    assert all(text.isprintable() for text in texts)
+
+
 def test_no_tensor_but_the_maps_is_read(
     pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

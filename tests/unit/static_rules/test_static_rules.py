@@ -22,6 +22,7 @@ KEYS = sorted(
     {*DRAFT, *TARGET, "eagle_config", "rope_parameters", "rope_scaling", "sliding_window", "bias"}
     | {"layer_types", "target_hidden_size", "num_aux_hidden_states", "quantization_config"}
     | {"eagle_aux_hidden_state_layer_ids", "aux_hidden_states_layer_ids", "text_config", "dtype"}
+    | {"num_attention_heads", "head_dim", "json_model_override_args"}
     | {"norm_output", "fc_norm", "attention_bias", "transformer_layer_config", "q_lora_rank"}
 )
 EXACT = re.compile(r"`[^`]+`")

@@ -21,6 +21,7 @@ from sglang_eagle3_probe.taps import static_findings
 from sglang_eagle3_probe.taps.static_findings import (
     StaticFindingsTap,
     arguments_in_force,
+    as_meant,
     live_facts,
     served_now,
 )
@@ -63,8 +64,8 @@ def worker(**changes: Any) -> SimpleNamespace:
     return SimpleNamespace(**{**values, **changes})
 
 
-def force(worker_: Any = None, asked: dict[str, Any] | None = None, **args: Any) -> dict[str, Any]:
-    return arguments_in_force(server_args(**args), worker_ or worker(), asked or {})
+def force(worker_: Any = None, **args: Any) -> dict[str, Any]:
+    return arguments_in_force(server_args(**args), worker_ or worker())
 
 
 @pytest.fixture
@@ -138,14 +139,14 @@ def test_kv_cache_dtype_that_sglang_found_out() -> None:
 def test_quantization_of_the_draft_as_it_was_meant(
     draft: str | None, explicit: bool | None, asked: dict[str, Any], expected: str | None
 ) -> None:
-    args: dict[str, Any] = {
-        "quantization": "fp8",
-        "speculative_draft_model_quantization": draft,
-    }
-    if explicit is not None:
-        args["_speculative_draft_quantization_explicitly_set"] = explicit
-    found = force(asked=asked, **args)
+    found = as_meant(
+        force(quantization="fp8", speculative_draft_model_quantization=draft), explicit, asked
+    )
     assert found.get("speculative_draft_model_quantization") == expected
+
+
+def test_without_quantization_there_is_nothing_to_undo() -> None:
+    assert as_meant(force(), None, {}) == force()
 
 
 def test_without_a_draft_there_is_nothing_to_judge(session: Session) -> None:
@@ -204,11 +205,22 @@ def test_files_are_read_on_another_thread(
         return whole(*args, **kwargs)
 
     monkeypatch.setattr(checkpoint.os, "open", noting)
+    for name in ("read_text", "read_bytes"):
+        monkeypatch.setattr(Path, name, _noting(getattr(Path, name), here))
+    del session.server_args._launch_command  # then the command line is looked for in /proc
     tap = StaticFindingsTap(session)
     fire(tap.scheduler, SimpleNamespace(draft_worker=worker()))
     assert records(session, StaticFindings)
     read_by = {name for name in here if not name.startswith("eagle3-probe-writer")}
     assert read_by == {"eagle3-probe-static-rules"}
+
+
+def _noting(method: Any, here: list[str]) -> Any:
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        here.append(threading.current_thread().name)
+        return method(*args, **kwargs)
+
+    return noting
 
 
 def test_a_fault_in_the_rules_is_ours_alone(

@@ -16,6 +16,7 @@ from sglang_eagle3_probe.trace.acceptance_records import (
     RequestStart,
     VerifyRound,
 )
+from sglang_eagle3_probe.trace.cost_records import ProbeCost, SeamCost
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import (
     Arguments,
@@ -352,6 +353,18 @@ SITES = (
     "decode1_hidden",
 )
 """In the order the ring has them."""
+
+
+def probe_cost(rounds_count: int = 400, **changes: Any) -> ProbeCost:
+    values: dict[str, Any] = {
+        "window_s": 5.0,
+        "seams": [
+            SeamCost(seam="verify_result", calls=rounds_count, total_us=7.0 * rounds_count),
+            SeamCost(seam="target_logits", calls=10, total_us=200.0),
+        ],
+        "threads_cpu_ms": {"eagle3-probe-writer": 21.0},
+    }
+    return ProbeCost(**{**values, **changes})
 
 
 def stats_coverage(**changes: Any) -> StatsCoverage:
