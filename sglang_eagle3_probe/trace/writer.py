@@ -20,6 +20,7 @@ from sglang_eagle3_probe.trace.acceptance_records import (
     RequestStart,
     VerifyRound,
 )
+from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.parts import Part, Parts
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import (
@@ -35,7 +36,7 @@ from sglang_eagle3_probe.trace.records import (
 logger = logging.getLogger("sglang_eagle3_probe")
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
-TRAFFIC = (VerifyRound, RequestStart, RequestEnd, Refusals, PhaseTimes, SlotStats)
+TRAFFIC = (VerifyRound, RequestStart, RequestEnd, Refusals, PhaseTimes, SlotStats, ProbeCost)
 """Records that come for as long as the server works."""
 
 BULK = (*TRAFFIC, Progress, Footer)

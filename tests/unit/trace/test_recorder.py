@@ -138,7 +138,13 @@ def test_rotation_keeps_all_wiring_and_the_newest_rounds(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "make_record",
-    [samples.request_start, samples.request_end, samples.refusals, samples.phase_times],
+    [
+        samples.request_start,
+        samples.request_end,
+        samples.refusals,
+        samples.phase_times,
+        samples.probe_cost,
+    ],
 )
 def test_what_keeps_coming_rotates_away(tmp_path: Path, make_record: Callable[[], Record]) -> None:
     recorder = make(tmp_path, file_bytes=4000, max_files=2)
