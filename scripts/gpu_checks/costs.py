@@ -1,4 +1,4 @@
-"""What the probe costs by clocks inside the servers: its own on the host, CUDA events on the device.
+"""What the probe costs by clocks inside the servers: its own on the host, CUDA events on the GPU.
 
 Two servers that are equal differ by some per cent on a shared machine, so half a per cent is looked
 for where it is spent: our time on the scheduler's thread (``probe_cost`` records), and the device
