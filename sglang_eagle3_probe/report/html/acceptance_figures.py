@@ -68,7 +68,12 @@ def _rate(rate: Rate) -> str:
 
 def _curve_table(seen: Acceptance, compared: Comparison | None) -> Table:
     gaps = {gap.position: gap for gap in compared.unconditional} if compared else {}
-    header = ("draft", "all right up to here [95 %]", "given the ones before [95 %]", "rounds")
+    header = (
+        "draft",
+        "all right up to here [95 %]",
+        "given the ones before [95 %]",
+        "rounds",
+    )
     rows = []
     for whole, given in zip(seen.unconditional, seen.conditional, strict=True):
         row = (str(whole.position), _rate(whole), _rate(given), str(whole.seen))
@@ -95,7 +100,7 @@ def _curve(seen: Acceptance, compared: Comparison | None) -> Callable[[float], M
             ("line", "l1 dashed", "given the ones before"),
         ]
         if compared is not None:
-            entries.append(("diamond", "open", "promised by the trainer"))
+            entries.append(("diamond", "hollow", "promised by the trainer"))
         top = legend_height(entries, width) + 12
         d = Drawing(width, top + 210)
         legend(d, entries, 0, 10, width)
@@ -115,7 +120,7 @@ def _curve(seen: Acceptance, compared: Comparison | None) -> Callable[[float], M
             points = [(x(g.position), y(g.predicted)) for g in compared.unconditional]
             d.path(points, "promise")
             for at in points:
-                d.diamond(*at, 5, "open")
+                d.diamond(*at, 5, "hollow")
         for rate in (seen.unconditional[:1], seen.unconditional[-1:]):
             for r in rate:
                 if r.share is not None:
@@ -145,7 +150,7 @@ def _line(
 # -- refusals ---------------------------------------------------------------------------------
 
 
-def anatomy_figure(name: str, parts: Anatomy) -> Shown:
+def anatomy_figure(name: str, parts: Anatomy, *, level: str = "") -> Shown:
     """Per position, rounds that reached it: right, or lost to which cause."""
     title = "Why drafts are refused"
     if not parts.refused:
@@ -155,8 +160,13 @@ def anatomy_figure(name: str, parts: Anatomy) -> Shown:
         return Missing(
             name,
             title,
-            f"{parts.refused} drafts were refused and the trace does not say why. Level stats "
-            "does: start the server with SGLANG_EAGLE3_PROBE_LEVEL=stats.",
+            f"{parts.refused} drafts were refused and the trace does not say why. "
+            + (
+                "Level stats was on, so the draft's logits could not be tapped, or the probe that "
+                "wrote this is older than refusals: see E3P906 and the skipped sites in --json."
+                if level in ("stats", "capture")
+                else "Level stats does: start the server with SGLANG_EAGLE3_PROBE_LEVEL=stats."
+            ),
         )
     worst = max(parts.total, key=lambda share: share.count)
     says = (

@@ -100,5 +100,7 @@ class Section:
     pairs: Sequence[tuple[str, str]] = ()
     tables: Sequence[tuple[str, Table]] = ()
     """(caption, table)."""
+    folded: Sequence[tuple[str, Table]] = ()
+    """The same, folded up."""
     missing: str = ""
     multiples: Sequence[Multiples] = ()

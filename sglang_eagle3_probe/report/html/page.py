@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from sglang_eagle3_probe import __version__
 from sglang_eagle3_probe.report.html.comparison import Comparison, compare
@@ -45,13 +45,26 @@ def render(runs: Sequence[RunView], comparison: Comparison | None) -> str:
 
 
 def _engine() -> Environment:
-    return Environment(
+    engine = Environment(
         loader=PackageLoader("sglang_eagle3_probe.report.html"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_plain,
         trim_blocks=True,
         lstrip_blocks=True,
+    )
+    engine.filters["coded"] = _coded
+    return engine
+
+
+def _coded(value: Any) -> Markup:
+    """Between backticks stands code."""
+    pieces = clean(value).split("`")
+    if len(pieces) % 2 == 0:  # an odd backtick is one of the text's own
+        return escape(clean(value))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece)
+        for place, piece in enumerate(pieces)
     )
 
 

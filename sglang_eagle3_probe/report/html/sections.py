@@ -122,6 +122,7 @@ def _fc(rank: RankEvidence) -> Table:
 def _acceptance(report: Report) -> Section:
     evidence = report.evidence
     seen, known = evidence.acceptance, evidence.understood
+    level = next((r.header.level for r in evidence.models if r.header is not None), "")
     pairs: list[tuple[str, str]] = []
     if seen.rounds:
         shares = ", ".join(f"{c}: {n / seen.rounds:.0%}" for c, n in enumerate(seen.histogram))
@@ -139,7 +140,7 @@ def _acceptance(report: Report) -> Section:
         "Acceptance",
         figures=[
             curve_figure("curve", seen, known.comparison),
-            anatomy_figure("anatomy", known.anatomy),
+            anatomy_figure("anatomy", known.anatomy, level=level),
         ],
         pairs=pairs,
     )

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from sglang_eagle3_probe.report.lines import clean
 
-LETTER = 0.56
+LETTER = 0.58
 """Width of an average letter of the sans-serif face, in font sizes; a little on the wide side."""
 FONT = 12.0
 SMALL = 11.0

@@ -38,6 +38,8 @@ def _arguments(report: Report) -> Section:
         )
         for key in sorted(keys, key=lambda key: (key not in differ, key))
     ]
+    told = [row for row in rows if row[3] or row[0] in book.asked]
+    rest = [row for row in rows if row not in told]
     pairs = [
         ("target", _model(book.target_architecture, book.target_path)),
         ("draft", _model(book.draft_architecture, book.draft_path)),
@@ -49,18 +51,20 @@ def _arguments(report: Report) -> Section:
             f"{book.draft_vocab_size}",
         ),
     ]
-    table = Table(("argument", "asked", "in force", ""), rows, words(0, 1, 2, 3))
+    header = ("argument", "asked", "in force", "")
+    tables = [("Asked and in force", Table(header, told, words(0, 1, 2, 3)))] if told else []
+    folded = [(f"{len(rest)} more that were not given", Table(header, rest, words(0, 1, 2, 3)))]
     lead = facts.arguments_in_short(rank) + "."
-    return Section(name, title, lead, pairs=pairs, tables=[("Asked and in force", table)])
+    return Section(name, title, lead, pairs=pairs, tables=tables, folded=folded if rest else ())
 
 
 def _model(architecture: str, path: str) -> str:
     return ", ".join(filter(None, (architecture, path))) or "not recorded"
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, most: int = MOST_LETTERS) -> str:
     text = "-" if value is None else str(value)
-    return text if len(text) <= MOST_LETTERS else text[:MOST_LETTERS] + " ..."
+    return text if len(text) <= most else text[:most] + " ..."
 
 
 def _files(report: Report) -> Section:
@@ -102,7 +106,7 @@ def _probe(report: Report) -> Section:
         pairs += [("versions", versions), ("level", header.level)]
         pairs.append(("patches", ", ".join(header.patches) or "none"))
         settings = ", ".join(f"{key}={value}" for key, value in header.settings.items())
-        pairs.append(("settings", _text(settings or "all default")))
+        pairs.append(("settings", _text(settings or "all default", 2000)))
     for rank in evidence.ranks:
         if rank.seams is not None:
             pairs.append((f"attached, {rank.label}", facts.seams_line(rank.seams)))

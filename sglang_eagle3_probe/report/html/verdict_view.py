@@ -108,7 +108,7 @@ def _finding(finding: Finding, anchor: str) -> Shown:
         finding.code,
         finding.severity,
         finding.title,
-        finding.message,
+        _capital(finding.message),
         _apart(finding),
         table,
         "Fix",
@@ -122,12 +122,16 @@ def _unknown(item: Unknown, anchor: str) -> Shown:
         item.code,
         "not decided",
         item.title,
-        item.message,
+        _capital(item.message),
         _apart(item),
         None,
         "To decide",
         item.decide,
     )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _apart(result: Result) -> str:

@@ -38,8 +38,8 @@ class Block:
         if self.state == "unknown":
             return "training not known"
         if self.trained is None:
-            return "not trained on this slot"
-        return f"trained on h {self.trained} \u00b7 {layer_name(self.trained)}"
+            return "no such slot in training"
+        return f"trained: h {self.trained} \u00b7 {layer_name(self.trained)}"
 
 
 @dataclass(frozen=True)

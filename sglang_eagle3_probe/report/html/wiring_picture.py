@@ -21,7 +21,7 @@ from sglang_eagle3_probe.report.html.wiring_model import (
 from sglang_eagle3_probe.report.verdict import Report
 from sglang_eagle3_probe.rules.evidence import RankEvidence
 
-BROAD, SLIM = 940.0, 340.0
+BROAD, SLIM = 1080.0, 340.0
 BLOCK_HEIGHT, GAP, TOP = 62.0, 12.0, 34.0
 LINE_HEIGHT = 16.0
 MOST_LAYER_LINES = 100
@@ -102,26 +102,26 @@ def _broad(
     d = Drawing(BROAD, height)
     bottom = height - 26
     shift = (bottom - TOP - len(made) * (BLOCK_HEIGHT + GAP) + GAP) / 2
-    _target(d, made, layers, 78, 44, bottom, TOP + shift, 204, 214)
-    d.text(0, 14, fitted(f"target {target}", 200), "t strong")
-    d.text(204, 14, "captured, in this order", "t strong")
+    _target(d, made, layers, 76, 44, bottom, TOP + shift, 192, 230)
+    d.text(0, 14, fitted(target, 184, 11.5), "t strong", size=11.5)
+    d.text(192, 14, "captured, in this order", "t strong")
     middle = TOP + (bottom - TOP) / 2
-    d.rect(426, TOP + shift, 6, len(made) * (BLOCK_HEIGHT + GAP) - GAP, "joint", 3)
-    d.arrow(436, middle, 488, middle, "flow")
-    d.text(462, middle - 20, "concatenated", "t soft", anchor="middle", size=SMALL)
-    d.text(462, middle - 7, fitted(joined, 110, SMALL), "t", anchor="middle", size=SMALL)
-    places = ((492.0, 142.0), (660.0, 132.0))
+    d.rect(430, TOP + shift, 6, len(made) * (BLOCK_HEIGHT + GAP) - GAP, "joint", 3)
+    d.arrow(440, middle, 542, middle, "flow")
+    d.text(490, middle - 21, "concatenated", "t soft", anchor="middle", size=SMALL)
+    d.text(490, middle - 7, fitted(joined, 104, SMALL), "t", anchor="middle", size=SMALL)
+    places = ((546.0, 178.0), (752.0, 148.0))
     for (x, width), stage in zip(places, chain[:2], strict=True):
         tall = _tall(stage)
         _box(d, x, middle - tall / 2, width, tall, stage)
-    d.arrow(636, middle, 656, middle, "flow")
-    _own_state(d, 660, 792, middle + _tall(chain[1]) / 2)
-    x, width = 820.0, 120.0
+    d.arrow(726, middle, 748, middle, "flow")
+    _own_state(d, 752, 900, middle + _tall(chain[1]) / 2)
+    x, width = 928.0, 151.0
     upper, lower = _tall(chain[2]), _tall(chain[3])
     top = middle - (upper + lower + 26) / 2
     _box(d, x, top, width, upper, chain[2])
     _box(d, x, top + upper + 26, width, lower, chain[3])
-    d.arrow(794, middle, 816, min(middle, top + upper - 8), "flow")
+    d.arrow(902, middle, 924, min(middle, top + upper - 8), "flow")
     d.arrow(x + width / 2, top + upper + 2, x + width / 2, top + upper + 24, "flow")
     return d.markup
 
@@ -134,16 +134,16 @@ def _slim(
     height = blocks_end + 52 + sum(talls) + 24 * len(talls) + 10
     d = Drawing(SLIM, height)
     d.text(0, 14, fitted(f"target {target}", SLIM), "t strong")
-    _target(d, made, layers, 58, 26, blocks_end - GAP - 6, TOP, 126, 214)
-    d.rect(126, blocks_end - 2, 214, 6, "joint", 3)
+    _target(d, made, layers, 68, 24, blocks_end - GAP - 6, TOP, 128, 211)
+    d.rect(128, blocks_end - 2, 211, 6, "joint", 3)
     d.text(232, blocks_end + 22, f"concatenated {joined}", "t", anchor="middle", size=SMALL)
     y = blocks_end + 30
     for stage, tall in zip(chain, talls, strict=True):
         d.arrow(232, y, 232, y + 20, "flow")
-        _box(d, 126, y + 24, 214, tall, stage)
+        _box(d, 128, y + 24, 211, tall, stage)
         if stage is chain[1]:
-            d.text(118, y + 24 + tall / 2 - 3, "decode: its", "t soft", anchor="end", size=SMALL)
-            d.text(118, y + 37 + tall / 2, "own state back in", "t soft", anchor="end", size=SMALL)
+            d.text(120, y + 24 + tall / 2 - 3, "decode: its", "t soft", anchor="end", size=SMALL)
+            d.text(120, y + 37 + tall / 2, "own state back in", "t soft", anchor="end", size=SMALL)
         y += tall + 24
     return d.markup
 
@@ -185,9 +185,10 @@ def _target(
             css = "served bad" if b.state == "differs" else "served"
             d.curve(right, edge(b.served), blocks_x, y + 26, css)
     for b in made:
-        y = first + b.place * (BLOCK_HEIGHT + GAP)
         if b.state == "differs" and b.trained is not None:
-            d.diamond(right, edge(b.trained), 5, "open")
+            d.diamond(right, edge(b.trained), 7.5, "hollow")
+    for b in made:
+        y = first + b.place * (BLOCK_HEIGHT + GAP)
         if b.served is not None:
             d.circle(right, edge(b.served), 4, "tap bad" if b.state == "differs" else "tap")
         _block(d, b, blocks_x, y, blocks_width)
@@ -202,7 +203,7 @@ def _block(d: Drawing, b: Block, x: float, y: float, width: float) -> None:
         d.text(x + width - 10, y + 17, text, "t soft", anchor="end", size=SMALL)
     d.text(x + 10, y + 34, fitted(b.words, width - 20, 13), "t strong", size=13)
     d.text(x + 10, y + 52, SIGN[mark], f"t {mark}", size=13)
-    d.text(x + 25, y + 52, fitted(b.trained_words, width - 32), f"t {mark}")
+    d.text(x + 25, y + 52, fitted(b.trained_words, width - 28, SMALL), f"t {mark}", size=SMALL)
 
 
 def _tall(stage: Stage) -> float:
