@@ -124,7 +124,10 @@ def _curve(seen: Acceptance, compared: Comparison | None) -> Callable[[float], M
         for rate in (seen.unconditional[:1], seen.unconditional[-1:]):
             for r in rate:
                 if r.share is not None:
-                    d.text(x(r.position) + 9, y(r.share) - 7, f"{r.share:.1%}", "t c0", size=SMALL)
+                    # Below the point, where the curve has already passed, unless the axis is there.
+                    at = y(r.share) + (18 if r.share > 0.12 else -9)
+                    text = f"{r.share:.1%}"
+                    d.text(x(r.position), at, text, "t c0", anchor="middle", size=SMALL)
         return d.markup
 
     return draw

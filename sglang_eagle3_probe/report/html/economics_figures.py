@@ -75,10 +75,12 @@ def _parts(timed: Sequence[BatchEconomics]) -> Callable[[float], Markup]:
 
     def draw(width: float) -> Markup:
         entries = [("box", css[name], name) for name in names]
+        if any(_plain_ms(batch) is not None for batch in timed):
+            entries.append(("line", "mark", "plain decoding, as many tokens"))
         top = legend_height(entries, width) + 8
         d = Drawing(width, top + 34 * len(timed) + 22)
         legend(d, entries, 0, 10, width)
-        most = max(max(b.round_ms, sum(p.ms for p in b.parts)) for b in timed)
+        most = max(max(b.round_ms, sum(p.ms for p in b.parts), _plain_ms(b) or 0.0) for b in timed)
         x = Scale(0, most, 74, width - 4)
         for place, batch in enumerate(timed):
             y = top + 34 * place
@@ -93,10 +95,9 @@ def _parts(timed: Sequence[BatchEconomics]) -> Callable[[float], Markup]:
                     on = f"on {css[part.name]}"
                     d.text(middle, y + 16, label, on, anchor="middle", size=SMALL)
                 at += part.ms
-            if batch.break_even is not None and batch.plain_ms is not None:
-                spent = batch.plain_ms * batch.accept_length
-                if spent <= most:
-                    d.line(x(spent), y - 4, x(spent), y + 28, "mark")
+            plain = _plain_ms(batch)
+            if plain is not None:
+                d.line(x(plain), y - 4, x(plain), y + 28, "mark")
         bottom = top + 34 * len(timed)
         for tick in x.ticks(4 if width > 400 else 3):
             d.text(x(tick), bottom + 12, tick_text(tick), "t soft", anchor="middle", size=SMALL)
@@ -104,6 +105,11 @@ def _parts(timed: Sequence[BatchEconomics]) -> Callable[[float], Markup]:
         return d.markup
 
     return draw
+
+
+def _plain_ms(batch: BatchEconomics) -> float | None:
+    """What plain decoding would take for the tokens of a round."""
+    return None if batch.plain_ms is None else batch.plain_ms * batch.accept_length
 
 
 # -- speeds -----------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from sglang_eagle3_probe.report.lines import clean
 
 LETTER = 0.58
 """Width of an average letter of the sans-serif face, in font sizes; a little on the wide side."""
+BOLD = 1.16
+"""How much wider bold letters are."""
 FONT = 12.0
 SMALL = 11.0
 
@@ -24,10 +26,10 @@ def text_width(text: str, size: float = FONT) -> float:
     return len(text) * size * LETTER
 
 
-def fitted(text: object, width: float, size: float = FONT) -> str:
+def fitted(text: object, width: float, size: float = FONT, *, bold: bool = False) -> str:
     """A text cut off so that it fits. The whole one belongs into the figure's table."""
     whole = clean(text)
-    room = max(1, int(width / (size * LETTER)))
+    room = max(1, int(width / (size * LETTER * (BOLD if bold else 1))))
     return whole if len(whole) <= room else whole[: room - 1] + "\u2026"
 
 

@@ -132,7 +132,7 @@ def values_multiples(name: str, rank: RankEvidence | None) -> Multiples | Missin
             "SGLANG_EAGLE3_PROBE_LEVEL=stats.",
         )
     sites = list(rank.values.values())
-    broken = [v.name(i) for v in sites for i, s in enumerate(v.slots) if s.nonfinite]
+    broken = [f"{v.site} {v.name(i)}" for v in sites for i, s in enumerate(v.slots) if s.nonfinite]
     says = (
         "Root mean square of each slot, per window of a few seconds, in the order in which values "
         "flow. Axes by logarithm where slots lie a factor of 30 apart. "

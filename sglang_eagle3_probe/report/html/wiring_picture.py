@@ -59,7 +59,7 @@ def wiring_figure(name: str, rank: RankEvidence, report: Report) -> Shown:
 
 
 def _says(made: Sequence[Block], chain: Sequence[Stage], joined: str) -> str:
-    parts = [f"slot {b.place} gets {b.words}" for b in made]
+    parts = ", ".join(f"slot {b.place} gets {b.words}" for b in made)
     wrong = [b for b in made if b.state == "differs"]
     if wrong:
         verdict = f"{len(wrong)} of {len(made)} slots are not what the draft was trained on"
@@ -68,7 +68,7 @@ def _says(made: Sequence[Block], chain: Sequence[Stage], joined: str) -> str:
     else:
         verdict = "what the draft was trained on is not known"
     fc = ", ".join(text for _, text in chain[0].lines)
-    return f"{'; '.join(parts)}; {verdict}. Concatenated {joined or '(width unknown)'}, fc: {fc}."
+    return f"S{parts[1:]}: {verdict}. Concatenated {joined or '(width unknown)'}, fc: {fc}."
 
 
 def _table(made: Sequence[Block], rank: RankEvidence) -> Table:
@@ -103,7 +103,7 @@ def _broad(
     bottom = height - 26
     shift = (bottom - TOP - len(made) * (BLOCK_HEIGHT + GAP) + GAP) / 2
     _target(d, made, layers, 76, 44, bottom, TOP + shift, 192, 230)
-    d.text(0, 14, fitted(target, 184, 11.5), "t strong", size=11.5)
+    d.text(0, 14, fitted(target, 184, 11.5, bold=True), "t strong", size=11.5)
     d.text(192, 14, "captured, in this order", "t strong")
     middle = TOP + (bottom - TOP) / 2
     d.rect(430, TOP + shift, 6, len(made) * (BLOCK_HEIGHT + GAP) - GAP, "joint", 3)
@@ -133,7 +133,7 @@ def _slim(
     talls = [_tall(stage) for stage in chain]
     height = blocks_end + 52 + sum(talls) + 24 * len(talls) + 10
     d = Drawing(SLIM, height)
-    d.text(0, 14, fitted(f"target {target}", SLIM), "t strong")
+    d.text(0, 14, fitted(f"target {target}", SLIM, bold=True), "t strong")
     _target(d, made, layers, 68, 24, blocks_end - GAP - 6, TOP, 128, 211)
     d.rect(128, blocks_end - 2, 211, 6, "joint", 3)
     d.text(232, blocks_end + 22, f"concatenated {joined}", "t", anchor="middle", size=SMALL)
@@ -201,7 +201,7 @@ def _block(d: Drawing, b: Block, x: float, y: float, width: float) -> None:
     if b.width is not None:
         text = f"{b.width} wide"
         d.text(x + width - 10, y + 17, text, "t soft", anchor="end", size=SMALL)
-    d.text(x + 10, y + 34, fitted(b.words, width - 20, 13), "t strong", size=13)
+    d.text(x + 10, y + 34, fitted(b.words, width - 20, 13, bold=True), "t strong", size=13)
     d.text(x + 10, y + 52, SIGN[mark], f"t {mark}", size=13)
     d.text(x + 25, y + 52, fitted(b.trained_words, width - 28, SMALL), f"t {mark}", size=SMALL)
 
