@@ -68,7 +68,7 @@ def _rate(rate: Rate) -> str:
 
 def _curve_table(seen: Acceptance, compared: Comparison | None) -> Table:
     gaps = {gap.position: gap for gap in compared.unconditional} if compared else {}
-    header = (
+    header: tuple[str, ...] = (
         "draft",
         "all right up to here [95 %]",
         "given the ones before [95 %]",
@@ -76,7 +76,7 @@ def _curve_table(seen: Acceptance, compared: Comparison | None) -> Table:
     )
     rows = []
     for whole, given in zip(seen.unconditional, seen.conditional, strict=True):
-        row = (str(whole.position), _rate(whole), _rate(given), str(whole.seen))
+        row: tuple[str, ...] = (str(whole.position), _rate(whole), _rate(given), str(whole.seen))
         gap = gaps.get(whole.position)
         if compared is not None:
             row += (
@@ -119,15 +119,15 @@ def _curve(seen: Acceptance, compared: Comparison | None) -> Callable[[float], M
         if compared is not None:
             points = [(x(g.position), y(g.predicted)) for g in compared.unconditional]
             d.path(points, "promise")
-            for at in points:
-                d.diamond(*at, 5, "hollow")
+            for point in points:
+                d.diamond(*point, 5, "hollow")
         for rate in (seen.unconditional[:1], seen.unconditional[-1:]):
             for r in rate:
                 if r.share is not None:
                     # Below the point, where the curve has already passed, unless the axis is there.
-                    at = y(r.share) + (18 if r.share > 0.12 else -9)
+                    below = y(r.share) + (18 if r.share > 0.12 else -9)
                     text = f"{r.share:.1%}"
-                    d.text(x(r.position), at, text, "t c0", anchor="middle", size=SMALL)
+                    d.text(x(r.position), below, text, "t c0", anchor="middle", size=SMALL)
         return d.markup
 
     return draw

@@ -142,10 +142,14 @@ def speed_figure(name: str, worth: Economics) -> Shown:
     else:
         says += ". What plain decoding gives is not known."
         least = main.least_break_even
-        bound = f" It is {least:.2f} or more." if least is not None else ""
+        if least is not None:
+            notes.append(
+                f"It pays from an accept length of {least:.2f} or more on: a plain step costs at "
+                "most a verify forward."
+            )
         notes.append(
-            "The break-even length needs the speed without speculation: add --plain TOKENS_PER_S, "
-            f"or --plain DIR with the trace of a run without speculation.{bound}"
+            "The break-even length itself needs the speed without speculation: add --plain "
+            "TOKENS_PER_S, or --plain DIR with the trace of a run without speculation."
         )
     if len(main.options) < 2:
         notes.append("Other numbers of steps need the times of the phases to be reckoned.")

@@ -11,6 +11,27 @@ class PageError(Exception):
     """The page cannot be written there. The message says why, and a fix."""
 
 
+def check_place(place: Path) -> None:
+    """See that a page can go there, before hours of traces are read for it.
+
+    Raises:
+        PageError: the place is a folder, or its folder does not exist or may not be written to.
+    """
+    if place.is_dir():
+        raise PageError(f"{place} is a folder. Fix: name a file, such as {place / 'report.html'}.")
+    folder = place.parent
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise PageError(
+            f"{place} cannot be written: {folder} {what}. Fix: make it, or name another."
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PageError(
+            f"{place} cannot be written: this user may not write to {folder}. Fix: name a file in "
+            "a folder of your own."
+        )
+
+
 def write_page(text: str, place: Path) -> None:
     """Write a file in one step; an older one of that name is replaced.
 
@@ -19,8 +40,7 @@ def write_page(text: str, place: Path) -> None:
     Raises:
         PageError: the place is a folder, or cannot be written.
     """
-    if place.is_dir():
-        raise PageError(f"{place} is a folder. Fix: name a file, such as {place / 'report.html'}.")
+    check_place(place)
     partial = ""
     try:
         handle, partial = tempfile.mkstemp(prefix=f".{place.name[:100]}.", dir=place.parent)

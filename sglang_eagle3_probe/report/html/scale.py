@@ -77,10 +77,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds else "0"
 
 
+STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200)
+
+
 def time_ticks(span_s: float, wanted: int = 4) -> list[float]:
     """Seconds from 0 on, at times that people count in."""
-    steps = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200]
-    step = next((s for s in steps if span_s / s <= wanted), None)
-    if step is None:
-        step = 86_400 * round_step(span_s / wanted / 86_400)
+    days = 86_400 * round_step(span_s / wanted / 86_400)
+    step = next((float(s) for s in STEPS_S if span_s / s <= wanted), days)
     return [step * k for k in range(int(span_s / step) + 1)]

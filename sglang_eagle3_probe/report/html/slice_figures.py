@@ -37,9 +37,12 @@ def slice_figure(slices: Slices, whole: Acceptance) -> Shown:
     ]
     least = min(rows, key=lambda row: row.value)
     most = max(rows, key=lambda row: row.value)
+    span = f"from {least.value:.2f} ({least.label}) to {most.value:.2f} ({most.label})"
+    if f"{least.value:.2f}" == f"{most.value:.2f}":
+        span = f"{most.value:.2f} throughout"
     says = (
-        f"Accept length by {slices.title}: from {least.value:.2f} ({least.label}) to "
-        f"{most.value:.2f} ({most.label}). Bars are 95 % intervals; the line is the whole run."
+        f"Accept length by {slices.title}: {span}. Bars are 95 % intervals; the line is the whole "
+        "run."
     )
     table = Table(
         (slices.title, "accept length [95 %]", "rounds"),
@@ -50,7 +53,14 @@ def slice_figure(slices: Slices, whole: Acceptance) -> Shown:
     if len(shown) < len(rows):
         notes.append(f"{len(rows) - len(shown)} buckets in the middle are in the table alone.")
     draw = dots(shown, whole.accept_length, "run")
-    return drawn(f"slice-{slices.name}", f"By {slices.title}", says, draw, table, notes)
+    return drawn(
+        f"slice-{slices.name}",
+        slices.title[:1].upper() + slices.title[1:],
+        says,
+        draw,
+        table,
+        notes,
+    )
 
 
 def _length(seen: Acceptance) -> str:
@@ -116,7 +126,12 @@ def reference_figure(name: str, found: Found | None, seen: Acceptance, setting: 
             "target's name or class and the exact setting.",
         )
     references = found.references
-    rows = [Row(f"{r.benchmark}, {r.draft}", r.accept_length, css="s2") for r in references]
+    drafts = list(dict.fromkeys(r.draft for r in references))
+    rows = []
+    for r in references:
+        # The draft's name would be the same on every row, or cut off where it differs.
+        label = r.benchmark if len(drafts) == 1 else f"{r.benchmark}, {r.draft.split('/')[-1]}"
+        rows.append(Row(label, r.accept_length, css="s2"))
     if seen.accept_length is not None:
         own = Row("this run", seen.accept_length, seen.accept_length_interval)
         rows.append(own)
@@ -128,6 +143,8 @@ def reference_figure(name: str, found: Found | None, seen: Acceptance, setting: 
         f"{found.setting} (steps/topk/draft tokens): {found.least.accept_length:.2f} to "
         f"{found.greatest.accept_length:.2f}."
     )
+    if len(drafts) == 1:
+        says += f" Draft: {drafts[0]}."
     if seen.accept_length is not None:
         says += f" This run: {seen.accept_length:.2f}."
     table = Table(

@@ -78,7 +78,7 @@ def _files(report: Report) -> Section:
             "the draft; sglang-eagle3-probe doctor --target T --draft D does it without a server.",
         )
     pairs = []
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for rank in judged:
         found = rank.static_findings
         assert found is not None
