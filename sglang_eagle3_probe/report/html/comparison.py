@@ -81,7 +81,7 @@ def _table(reports: Sequence[tuple[str, Report]]) -> Table:
             share = rates[position].share if position < len(rates) else None
             cells.append("-" if share is None else f"{share:.1%}")
         rows.append((f"drafts 0 to {position} right" if position else "draft 0 right", *cells))
-    return Table(header, rows, words(*range(len(header))))
+    return Table(header, rows, words(*range(len(header))), one_per_column=True)
 
 
 def _column(report: Report) -> dict[str, str]:

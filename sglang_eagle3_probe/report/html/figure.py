@@ -21,6 +21,8 @@ class Table:
     rows: Sequence[tuple[str, ...]]
     words: frozenset[int] = frozenset({0})
     """Columns of words, set left; all others are numbers, set right."""
+    one_per_column: bool = False
+    """Columns but the first are things compared: rows in which they differ are marked."""
 
     @property
     def shown(self) -> Sequence[tuple[str, ...]]:
