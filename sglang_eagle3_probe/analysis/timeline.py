@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import itemgetter
 
 from sglang_eagle3_probe.analysis.intervals import Interval, mean_interval
 from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
@@ -41,22 +43,37 @@ class TimeCounts:
 
     def add_rounds(self, records: Sequence[VerifyRound], depths: Sequence[int]) -> None:
         """Count records. depths: draft positions that each proposed."""
-        found: dict[int, list[int]] = {}
+        if len(set(depths)) == 1:
+            self._add(records, depths[0])
+        else:
+            for depth, pairs in groupby(zip(depths, records, strict=True), key=itemgetter(0)):
+                self._add([record for _, record in pairs], depth)
+        while len(self._bins) > MOST_BINS:
+            self._widen()
+
+    def _add(self, records: Sequence[VerifyRound], depth: int) -> None:
+        """Count records that all proposed so many positions."""
         width = self._width_s
-        for record, depth in zip(records, depths, strict=True):
+        self._deepest = max(self._deepest, depth)
+        places = [int(r.wall_s) // width if 0 <= r.wall_s < LATEST_S else -1 for r in records]
+        first = 0
+        for place, same in groupby(places):
+            last = first + sum(1 for _ in same)
             # The same rows that the accept length is made of, and no others.
-            right = record.correct_drafts
-            if len(record.rids) != len(right) or not 0 <= record.wall_s < LATEST_S:
+            found = Counter(
+                chain.from_iterable(
+                    r.correct_drafts
+                    for r in records[first:last]
+                    if len(r.rids) == len(r.correct_drafts)
+                )
+            )
+            first = last
+            if place < 0:
                 continue
-            self._deepest = max(self._deepest, depth)
-            own = found.setdefault(int(record.wall_s) // width, [])
-            if right and min(right) >= 0 and max(right) <= depth:
-                own += right
-            else:
-                own += [correct for correct in right if 0 <= correct <= depth]
-        for place, lengths in found.items():
-            self._bins.setdefault(place, Counter()).update(lengths)
-        self._fit()
+            for impossible in [right for right in found if not 0 <= right <= depth]:
+                del found[impossible]
+            if found:
+                self._bins.setdefault(place, Counter()).update(found)
 
     def merge(self, other: TimeCounts) -> None:
         """Take in another process's counts."""
@@ -66,7 +83,8 @@ class TimeCounts:
         self._deepest = max(self._deepest, other._deepest)
         for place, lengths in other._bins.items():
             self._bins.setdefault(place // ratio, Counter()).update(lengths)
-        self._fit()
+        while len(self._bins) > MOST_BINS:
+            self._widen()
 
     def moments(self) -> tuple[Moment, ...]:
         """Bins with rounds, oldest first."""
@@ -80,10 +98,6 @@ class TimeCounts:
             start_s = place * self._width_s
             result.append(Moment(start_s, self._width_s, rounds, mean, interval))
         return tuple(result)
-
-    def _fit(self) -> None:
-        while len(self._bins) > MOST_BINS:
-            self._widen()
 
     def _widen(self) -> None:
         self._width_s *= 2
