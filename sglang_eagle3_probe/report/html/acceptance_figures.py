@@ -171,13 +171,17 @@ def anatomy_figure(name: str, parts: Anatomy, *, level: str = "") -> Shown:
                 else "Level stats does: start the server with SGLANG_EAGLE3_PROBE_LEVEL=stats."
             ),
         )
-    worst = max(parts.total, key=lambda share: share.count)
+    known = [share for share in parts.total if share.cause != "unknown"]
+    worst = max(known, key=lambda share: share.count)
     says = (
         "Each bar is the rounds that got to this draft, split into those in which it was right and "
         f"those lost to each cause. Over all positions {CAUSE_WORDS[worst.cause]!r} takes most: "
         f"{worst.share:.0%} of {worst.refused} refusals."
     )
     notes = []
+    lacking = parts.of("unknown")
+    if lacking.count:
+        notes.append(f"Of {lacking.share:.0%} of the refusals the trace does not say why.")
     if parts.unjoined:
         notes.append(f"{parts.unjoined} entries of refusals met no round.")
     if len(parts.positions) > MOST_POSITIONS:

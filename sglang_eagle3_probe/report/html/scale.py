@@ -70,11 +70,14 @@ def tick_text(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``0``, ``40 s``, ``12 min``, ``3 h``, ``2 d``."""
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size or (seconds >= size and seconds % size == 0):
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds else "0"
+    """``0``, ``40 s``, ``2 min 4 s``, ``3 h``, ``2 d 6 h``: two units at most."""
+    if seconds < 60:
+        return f"{seconds:.3g} s" if seconds else "0"
+    units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    place = next(place for place, (size, _) in enumerate(units) if seconds >= size)
+    (size, unit), (smaller, its_unit) = units[place : place + 2]
+    whole, rest = divmod(round(seconds / smaller) * smaller, size)
+    return f"{whole} {unit}" + (f" {rest // smaller} {its_unit}" if rest else "")
 
 
 STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200)

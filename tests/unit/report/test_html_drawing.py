@@ -49,7 +49,17 @@ def test_ticks_are_round() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0, "0"), (40, "40 s"), (60, "1 min"), (90, "90 s"), (5400, "90 min"), (7200, "2 h")],
+    [
+        (0, "0"),
+        (0.5, "0.5 s"),
+        (40, "40 s"),
+        (60, "1 min"),
+        (124, "2 min 4 s"),
+        (5400, "1 h 30 min"),
+        (7200, "2 h"),
+        (3599.8, "60 min"),
+        (200_000, "2 d 8 h"),
+    ],
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
