@@ -93,6 +93,15 @@ CHUNKED = Dimension("prefill", "prefill", 40, 2, _chunked)
 DIMENSIONS = (CONTEXT, CACHED, ROUND, BATCH, UPTIME, GREEDY, CHUNKED)
 
 
+# Shifted buckets by value: a trace has millions of rounds, and each is filed under six of them.
+CONTEXT_BITS = [min(30, n.bit_length()) << CONTEXT.shift for n in range(1024)]
+"""By context length in steps of 256 tokens."""
+ROUND_BITS = [n.bit_length() << ROUND.shift for n in range(64)]
+BATCH_BITS = [0, *(n.bit_length() << BATCH.shift for n in range(1023))]
+GREEDY_BITS, SAMPLED_BITS = 1 << GREEDY.shift, 2 << GREEDY.shift
+NOT_GREEDY = ~(3 << GREEDY.shift)
+
+
 def depth_of(record: VerifyRound) -> int:
     """Draft positions this round proposed: steps, or less when the budget of tokens was smaller."""
     return max(0, min(record.steps, record.proposed_drafts))
@@ -127,45 +136,54 @@ class SliceCounts:
         cells: list[int] = []
         file, request_bits = cells.append, self._requests.get
         lengths: dict[int, list[int]] = {}
-        context_at, round_at, greedy_at = CONTEXT.shift, ROUND.shift, GREEDY.shift
-        keep = ~(3 << greedy_at)
+        uptime_bits, since_s, until_s = 0, 0.0, 0.0
         for record, depth in zip(records, depths, strict=True):
             correct, rids = record.correct_drafts, record.rids
             n = len(correct)
             if len(rids) != n or depth > DEEPEST:
                 self.impossible += max(n, len(rids))
                 continue
+            now_s = record.monotonic_s
+            if not since_s <= now_s < until_s:
+                minutes = int((now_s - started_s) / 60)
+                since_s = started_s + 60 * minutes
+                until_s = since_s + 60
+                uptime_bits = min(31, max(0, minutes).bit_length()) << UPTIME.shift
             batch = n + len(record.not_counted)
-            minutes = int((record.monotonic_s - started_s) / 60)
-            common = depth + (min(31, (batch - 1).bit_length()) << BATCH.shift if batch else 0)
-            if minutes > 0:
-                common += min(31, minutes.bit_length()) << UPTIME.shift
+            common = depth + uptime_bits
+            if batch < 1024:
+                common += BATCH_BITS[batch]
+            else:
+                common += min(31, (batch - 1).bit_length()) << BATCH.shift
             contexts, rounds, greedy = record.context_lens, record.rounds, record.greedy
             if len(contexts) != n:
-                contexts, common = [0] * n, common + (NO_CONTEXT << context_at)
+                contexts, common = [0] * n, common + (NO_CONTEXT << CONTEXT.shift)
             if len(rounds) != n:
-                rounds, common = [0] * n, common + (NO_ROUND << round_at)
+                rounds, common = [0] * n, common + (NO_ROUND << ROUND.shift)
             told = len(greedy) == n
-            its_lengths = lengths.setdefault(batch, [])
+            its_lengths = lengths.get(batch)
+            if its_lengths is None:
+                its_lengths = lengths[batch] = []
             for i, right in enumerate(correct):
                 if not 0 <= right <= depth:
                     self.impossible += 1
                     continue
-                its_lengths.append(right + 1)
+                its_lengths.append(right)
                 bits = request_bits(rids[i], 0)
                 if told:  # what was verified counts, not what was asked for
-                    bits = bits & keep | (1 if greedy[i] else 2) << greedy_at
-                late = rounds[i]
-                file(
-                    common
-                    + bits
-                    + (right << CORRECT)
-                    + (min(30, (contexts[i] >> 8).bit_length()) << context_at)
-                    + ((late.bit_length() if late < 64 else LATE_ROUND) << round_at)
-                )
+                    bits = bits & NOT_GREEDY | (GREEDY_BITS if greedy[i] else SAMPLED_BITS)
+                context, late = contexts[i] >> 8, rounds[i]
+                if 0 <= context < 1024:
+                    bits += CONTEXT_BITS[context]
+                else:
+                    bits += min(30, context.bit_length()) << CONTEXT.shift
+                bits += ROUND_BITS[late] if 0 <= late < 64 else LATE_ROUND << ROUND.shift
+                file(common + bits + (right << CORRECT))
         self.cells.update(cells)
         for batch, found in lengths.items():
-            self.by_batch.setdefault(batch, Counter()).update(found)
+            mine = self.by_batch.setdefault(batch, Counter())
+            for right, times in Counter(found).items():
+                mine[right + 1] += times
 
     def merge(self, other: SliceCounts) -> None:
         """Take in another process's counts."""
