@@ -29,6 +29,9 @@ def attach_scheduler(settings: Settings) -> Session:
     from .taps.draft_built import DraftBuiltTap
     from .taps.draft_forward import DraftForwardTap
     from .taps.draft_load import DraftLoadTap
+    from .taps.draft_vocabulary import DraftVocabulary
+    from .taps.phase_times import PhaseTimesTap
+    from .taps.requests import RequestEndTap
     from .taps.scheduler_start import SchedulerStartTap
     from .taps.static_findings import StaticFindingsTap
     from .taps.target_extend import TargetExtendTap
@@ -40,7 +43,9 @@ def attach_scheduler(settings: Settings) -> Session:
     start = SchedulerStartTap(session, installer)
     extend = TargetExtendTap(session)
     built = DraftBuiltTap(session)
-    acceptance = AcceptanceTap(session)
+    vocabulary = DraftVocabulary(session)
+    acceptance = AcceptanceTap(session, vocabulary)
+    times = PhaseTimesTap(session)
     static = StaticFindingsTap(session)
     handlers.update(
         {
@@ -55,10 +60,16 @@ def attach_scheduler(settings: Settings) -> Session:
             "target_extend_v2": [extend.v2],
             "draft_forward": [DraftForwardTap(session).tap],
             "draft_weights": [DraftLoadTap(session)],
-            # Outermost, so that what the other two found goes before what files predict.
-            "draft_built": [static.built, built.vocab_map, built.weights],
+            # Outermost, so that what the others found goes before what files predict.
+            "draft_built": [static.built, built.vocab_map, built.weights, vocabulary.tap],
             "verify_result": [acceptance.tap],
-            "verify_result_v1": [acceptance.v1],
+            "verify_result_v1": [times.worker, acceptance.v1],
+            "request_output": [RequestEndTap(session).tap, times.output],
+            "verify_round": [times.verify],
+            "draft_round": [times.draft],
+            "draft_extend_round": [times.extend],
+            "worker_forward": [times.worker],
+            "target_forward": [times.target],
         }
     )
     if settings.level != "wiring":
@@ -85,19 +96,23 @@ def _cost_reporter(session: Session, cost: CostBook) -> Callable[[], None]:
 
 def _add_stats(session: Session, handlers: dict[str, list[Handler]]) -> None:
     """Level ``stats``: behind every other handler, closest to the host's own call."""
+    from .taps.refusals import RefusalsTap
     from .taps.slot_stats import SlotStatsTap
 
+    refusals = RefusalsTap(session)
     stats = SlotStatsTap(session)
     session.on_target_model.append(stats.watch_embedding)
-    for name, tap in {
-        "target_logits": stats.target,
-        "draft_forward": stats.draft,
-        "target_extend_v2": stats.prefill,
-        "verify_result": stats.resolve,
-        "verify_result_v1": stats.resolve,
-        "verify_round": stats.verify,
-        "draft_round": stats.draft_round,
-        "draft_steps": stats.draft_steps,
-        "draft_extend_round": stats.extend,
+    for name, taps in {
+        "draft_built": [refusals.built],
+        "target_logits": [refusals.logits, stats.target],
+        "draft_forward": [stats.draft],
+        "target_extend_v2": [refusals.extend, stats.prefill],
+        "verify_result": [refusals.resolve, stats.resolve],
+        "verify_result_v1": [stats.resolve],
+        "verify_round": [refusals.verify, stats.verify],
+        "draft_round": [stats.draft_round],
+        "draft_steps": [refusals.steps, stats.draft_steps],
+        "draft_extend_round": [refusals.extend, stats.extend],
+        "draft_extend_graph": [refusals.extend_graph],
     }.items():
-        handlers.setdefault(name, []).append(tap)
+        handlers.setdefault(name, []).extend(taps)

@@ -14,7 +14,9 @@ from ..host.call import Call
 from ..host.session import Session
 from ..host.wrapping import Tap
 from ..trace.acceptance_records import VerifyRound
-from .tensors import mode_is
+from .draft_vocabulary import DraftVocabulary
+from .requests import is_greedy, request_start
+from .tensors import device_of, mode_is
 
 V1_CORRECT_DRAFTS = (
     "num_correct_drafts_per_req_cpu",
@@ -25,10 +27,11 @@ V1_CORRECT_DRAFTS = (
 
 
 class AcceptanceTap:
-    """One ``verify_round`` record per batch and round."""
+    """One ``verify_round`` record per batch and round, and one ``request_start`` per request."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, vocabulary: DraftVocabulary) -> None:
         self._session = session
+        self._vocabulary = vocabulary
         site = session.guard.site("acceptance")
         self.tap = Tap(site, after=self._after)
         self.v1 = Tap(site, before=self._before_v1, after=self._after_v1)
@@ -50,7 +53,10 @@ class AcceptanceTap:
             context_lens=[],
             correct_drafts=[],
         )
-        for request, accept_len in zip(requests, accept_lens.tolist(), strict=False):
+        accepted = _accepted_tokens(result)
+        for row, (request, accept_len) in enumerate(
+            zip(requests, accept_lens.tolist(), strict=False)
+        ):
             rid = self._session.rid_digest(request.rid)
             # The overlap schedule computes a row for requests that ended meanwhile. SGLang counts
             # those nowhere from 0.5.12 on (it did before), and neither do we.
@@ -58,9 +64,18 @@ class AcceptanceTap:
                 record.not_counted.append(rid)
                 continue
             record.rids.append(rid)
-            record.rounds.append(int(request.spec_verify_ct) - 1)
+            verified = int(request.spec_verify_ct)
+            if verified == 1:
+                self._session.emit(request_start(request, rid))
+            record.rounds.append(verified - 1)
             record.context_lens.append(_context_len(request))
             record.correct_drafts.append(int(accept_len) - bonus)
+            record.greedy.append(bool(is_greedy(request)))
+            # The accepted path is at the front of a request's rows, the bonus token at its end.
+            place = row * tokens + int(accept_len) - 1
+            record.out_of_vocab.append(
+                self._vocabulary.lacks(accepted[place]) if place < len(accepted) else None
+            )
         self._session.emit(record)
 
     def _before_v1(self, call: Call) -> None:
@@ -74,6 +89,9 @@ class AcceptanceTap:
         if not call.scratch or correct is None or len(correct) != len(call.scratch):
             return
         tokens = int(getattr(call.instance, "speculative_num_draft_tokens", 1))
+        for request, _ in call.scratch:
+            if int(request.spec_verify_ct) == 1:
+                self._session.emit(request_start(request, self._session.rid_digest(request.rid)))
         self._session.emit(
             VerifyRound(
                 steps=int(getattr(call.instance, "speculative_num_steps", tokens - 1)),
@@ -83,12 +101,32 @@ class AcceptanceTap:
                 rounds=[int(request.spec_verify_ct) - 1 for request, _ in call.scratch],
                 context_lens=[context_len for _, context_len in call.scratch],
                 correct_drafts=[int(count) for count in correct],
+                out_of_vocab=[
+                    self._lacks_last(request, context_len + int(count) + 1)
+                    for (request, context_len), count in zip(call.scratch, correct, strict=True)
+                ],
+                greedy=[bool(is_greedy(request)) for request, _ in call.scratch],
             )
         )
+
+    def _lacks_last(self, request: Any, whole_len: int) -> bool | None:
+        """V1: the bonus token is the request's last one, unless it ended before that."""
+        if _context_len(request) != whole_len:
+            return None
+        return self._vocabulary.lacks(int(request.output_ids[-1]))
 
 
 def _context_len(request: Any) -> int:
     return len(request.origin_input_ids) + len(request.output_ids)
+
+
+def _accepted_tokens(result: Any) -> list[int]:
+    """Tokens of the round, by request and position; empty while they are on the device."""
+    tokens = getattr(result, "next_token_ids", None)
+    if tokens is None or device_of(tokens) != "cpu":
+        return []
+    flat: list[int] = tokens.tolist()
+    return flat
 
 
 def _v1_correct_drafts(result: Any) -> list[int] | None:

@@ -19,10 +19,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.record_base import Record
-from sglang_eagle3_probe.trace.records import Fault, Header, Losses, Progress, SlotStats
-from sglang_eagle3_probe.trace.writer import LossBook, Writer, record_type
+from sglang_eagle3_probe.trace.records import Fault, Header, Losses, Progress
+from sglang_eagle3_probe.trace.writer import TRAFFIC, LossBook, Writer, record_type
 
 WIRING_RESERVE = 512
 """Places in the queue beyond its limit that only wiring records may use: a burst of verify rounds
@@ -107,7 +106,7 @@ class Recorder:
             if self._closing or (
                 waiting >= self._limit
                 and (
-                    isinstance(record, (VerifyRound, SlotStats, Progress))
+                    isinstance(record, (*TRAFFIC, Progress))
                     or waiting >= self._limit + WIRING_RESERVE
                 )
             ):

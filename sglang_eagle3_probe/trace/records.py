@@ -343,7 +343,7 @@ class Losses(msgspec.Struct, kw_only=True):
     last_write_error: str = ""
     rotated_away_files: int = 0
     rotated_away_records: int = 0
-    """Verify rounds in those files; without it a reader could not tell rotation from loss."""
+    """Records in those files; without it a reader could not tell rotation from loss."""
     faults: dict[str, int] = {}
     """By site."""
     disabled_sites: list[str] = []

@@ -13,7 +13,14 @@ from pathlib import Path
 import msgspec
 
 from sglang_eagle3_probe import __version__
-from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
+from sglang_eagle3_probe.trace.acceptance_records import (
+    PhaseTimes,
+    Refusals,
+    RequestEnd,
+    RequestStart,
+    VerifyRound,
+)
+from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.parts import Part, Parts
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import (
@@ -29,7 +36,10 @@ from sglang_eagle3_probe.trace.records import (
 logger = logging.getLogger("sglang_eagle3_probe")
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
-BULK = (VerifyRound, SlotStats, Progress, Footer)
+TRAFFIC = (VerifyRound, RequestStart, RequestEnd, Refusals, PhaseTimes, SlotStats, ProbeCost)
+"""Records that come for as long as the server works."""
+
+BULK = (*TRAFFIC, Progress, Footer)
 """What may rotate away. Everything else is wiring and stays in part 0."""
 
 FIRST_BACK_OFF_S, LAST_BACK_OFF_S = 1.0, 30.0

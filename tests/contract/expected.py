@@ -25,6 +25,10 @@ NEEDED: tuple[str, ...] = (
     "draft_round",
     "draft_steps",
     "draft_extend_round",
+    "worker_forward",
+    "target_forward",
+    "draft_extend_graph",
+    "request_output",
 )
 """Seams that handlers are bound to; each must have a row in every release of its range."""
 

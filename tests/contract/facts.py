@@ -26,6 +26,7 @@ _MIXIN = "sglang.srt.managers.scheduler_output_processor_mixin"
 _PROCESSOR = "sglang.srt.managers.scheduler_components.batch_result_processor"
 _RESULT = "sglang.srt.managers.utils"
 _SCHEDULER = "sglang.srt.managers.scheduler"
+_STREAMER = "sglang.srt.managers.scheduler_components.output_streamer"
 _WORKER_V1 = "sglang.srt.speculative.eagle_worker"
 _WORKER_V2 = "sglang.srt.speculative.eagle_worker_v2"
 
@@ -165,6 +166,34 @@ FACTS: tuple[Fact, ...] = (
     *_carries(_BATCH, "Req", _ALL, "one request of a verify round",
               "rid", "origin_input_ids", "output_ids", "is_retracted", "finished"),
     Fact(_BATCH, "Req", "attribute", "spec_verify_ct", _ALL, "rounds of a request so far"),
+    *_carries(_BATCH, "Req", _ALL, "a request's beginning and end",
+              "sampling_params", "grammar", "cached_tokens", "extend_batch_idx", "finished_reason",
+              "finished_output", "finished_len", "retraction_count"),
+    Fact(_BATCH, "Req", "attribute", "spec_accepted_tokens", Releases("0.5.9", "0.5.10.post1"),
+         "correct drafts of a request"),
+    Fact(_BATCH, "Req", "attribute", "spec_acceptance_histogram",
+         Releases("0.5.9", "0.5.11"), "rounds of a request by correct drafts"),
+    Fact(_BATCH, "Req", "attribute", "spec_accepted_drafts", Releases("0.5.11", "0.5.11"),
+         "correct drafts of a request"),
+    *_carries(_BATCH, "Req", Releases("0.5.12"), "what request_end repeats",
+              "spec_num_correct_drafts", "spec_correct_drafts_histogram"),
+    Fact(_MIXIN, "", "text", "req.finished_output = True", Releases("0.5.9", "0.5.12.post1"),
+         "request_output sees each end once"),
+    Fact(_STREAMER, "", "text", "req.finished_output = True", Releases("0.5.13"),
+         "request_output sees each end once"),
+    *_carries(_INFO, "EagleVerifyInput", _ALL, "what refusals reads of a round",
+              "draft_token", "draft_token_num", "spec_steps", "topk"),
+    Fact(_WORKER_V2, "EagleDraftWorker", "attribute", "target_worker", _ALL,
+         "the vocabulary that refusals turns the map around in"),
+    Fact(_WORKER_V2, "EagleDraftWorker", "attribute", "req_to_token_pool", Releases("0.5.14"),
+         "how many requests there can be; before, its runner's is asked"),
+    Fact(_WORKER_V2, "EagleDraftWorker._draft_extend_for_decode", "text",
+         "draft_logits_output.next_token_logits[select_index]", _ALL,
+         "the extend's logits output holds one row a request when the extend returns"),
+    Fact(_RESULT, "GenerationBatchResult", "attribute", "logits_output", _ALL,
+         "target logits of a round"),
+    Fact(_BATCH, "ScheduleBatch", "attribute", "req_pool_indices", _ALL,
+         "where a request's first draft logits are kept"),
     Fact(_BATCH, "ScheduleBatch", "attribute", "extend_lens", _ALL, "rows of each prompt"),
     Fact(_BATCH, "ModelWorkerBatch", "attribute", "extend_seq_lens", _V1,
          "rows of each prompt, in the batch that V2 passed then"),

@@ -8,7 +8,14 @@ from typing import Any
 
 import msgspec
 
-from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
+from sglang_eagle3_probe.trace.acceptance_records import (
+    PhaseTime,
+    PhaseTimes,
+    Refusals,
+    RequestEnd,
+    RequestStart,
+    VerifyRound,
+)
 from sglang_eagle3_probe.trace.cost_records import ProbeCost, SeamCost
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import (
@@ -213,6 +220,63 @@ def rounds(
             )
         )
     return result
+
+
+def request_start(rid: str = "0a1b2c3d4e5f", **changes: Any) -> RequestStart:
+    values: dict[str, Any] = {
+        "prompt_tokens": 391,
+        "cached_tokens": 128,
+        "chunked_prefill": False,
+        "temperature": 0.0,
+        "greedy": True,
+        "grammar": False,
+    }
+    return RequestStart(rid=rid, **{**values, **changes})
+
+
+def request_end(rid: str = "0a1b2c3d4e5f", **changes: Any) -> RequestEnd:
+    """64 tokens: one from the prefill, 41 drafts and 24 bonus tokens, two of them cut."""
+    values: dict[str, Any] = {
+        "reason": "stop",
+        "output_tokens": 64,
+        "verify_rounds": 24,
+        "correct_drafts": 41,
+        "histogram": [5, 4, 8, 7],
+        "cut_tokens": 2,
+    }
+    return RequestEnd(rid=rid, **{**values, **changes})
+
+
+def refusals(rid: str = "0a1b2c3d4e5f", number: int = 7, **changes: Any) -> Refusals:
+    values: dict[str, Any] = {
+        "positions": [2],
+        "ranks": [3],
+        "target_argmax_matches": [False],
+    }
+    return Refusals(rids=[rid], rounds=[number], **{**values, **changes})
+
+
+def phase_times(**changes: Any) -> PhaseTimes:
+    means = {"draft": 1.2, "verify": 5.1, "draft_extend": 0.9, "prefill": 40.0}
+    values: dict[str, Any] = {
+        "clock": "device",
+        "steps": 3,
+        "topk": 1,
+        "draft_tokens": 4,
+        "phases": [
+            PhaseTime(
+                phase=phase,  # type: ignore[arg-type]
+                batch_size=8,
+                count=60,
+                mean_ms=ms,
+                least_ms=0.9 * ms,
+                median_ms=0.98 * ms,
+                greatest_ms=1.5 * ms,
+            )
+            for phase, ms in means.items()
+        ],
+    }
+    return PhaseTimes(**{**values, **changes})
 
 
 def clean(rounds_count: int = 400) -> list[Record]:

@@ -23,6 +23,7 @@ from unit.trace import samples
 
 from sglang_eagle3_probe.trace import writer as writer_module
 from sglang_eagle3_probe.trace.reader import ProcessTrace, read
+from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.recorder import WIRING_RESERVE, Recorder
 from sglang_eagle3_probe.trace.records import Fault, Footer, Header, Progress, Ranks, Seams
 
@@ -133,6 +134,30 @@ def test_rotation_keeps_all_wiring_and_the_newest_rounds(tmp_path: Path) -> None
     assert newest.context_lens == [50 + 599]
     for path in tmp_path.iterdir():
         assert path.read_bytes().startswith(b'{"type":"header"')
+
+
+@pytest.mark.parametrize(
+    "make_record",
+    [
+        samples.request_start,
+        samples.request_end,
+        samples.refusals,
+        samples.phase_times,
+        samples.probe_cost,
+    ],
+)
+def test_what_keeps_coming_rotates_away(tmp_path: Path, make_record: Callable[[], Record]) -> None:
+    recorder = make(tmp_path, file_bytes=4000, max_files=2)
+    recorder.emit(samples.seams())
+    for _ in range(200):
+        recorder.emit(make_record())
+    recorder.close("test")
+    process = only(tmp_path)
+    assert len(process.of(Seams)) == 1
+    assert process.losses.dropped_records == {}
+    kept = len(process.of(type(make_record())))
+    assert 0 < kept < 200
+    assert kept + process.losses.rotated_away_records == 200
 
 
 def test_runaway_wiring_is_bounded(tmp_path: Path) -> None:
@@ -365,6 +390,7 @@ CHILD = """
 import os, sys, time
 sys.path[:0] = [{tests!r}, {root!r}]
 from unit.trace import samples
+from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.recorder import Recorder
 recorder = Recorder({directory!r}, "scheduler", samples.header)
 for record in samples.clean(0):

@@ -1,0 +1,223 @@
+"""Why drafts were refused (level ``stats``, V2 worker): from the draft's logits to records.
+
+A draft decode step's logits are copied to a buffer where they are made, inside the graph under CUDA
+graphs. The first step's come from the extend before: eager code sees them in every release, as the
+graph runner hands them out or as the worker leaves them in the logits output it selected from. One
+eager launch after verification looks at both sides; nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from typing import Any
+
+from ..device.drain import Drain
+from ..device.refusals import (
+    LAYOUT,
+    DraftLogits,
+    Verified,
+    inverse_map,
+    record_refusals,
+)
+from ..device.ring import Ring
+from ..host.call import Call
+from ..host.session import Session
+from ..host.wrapping import Tap
+from .draft_built import vocab_size
+from .refusal_rounds import Join, RefusalReader
+from .tensors import is_capturing, mode_is, shape_of
+
+DRAIN_EVERY_ROUNDS = 64
+"""Well below the ring's depth, so that nothing is overwritten before it left."""
+FIRST_DRAINS = frozenset({4, 16})
+WAITING = 64
+"""Rounds that were launched and not resolved; more than the overlap schedule ever has."""
+
+
+class RefusalsTap:
+    """Buffers, ring and the joining of device ticks to requests."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        guard = session.guard
+        logits = guard.site("refusal_logits")
+        self.built = Tap(logits, after=self._built)
+        self.logits = Tap(logits, after=self._logits)
+        self.steps = Tap(logits, before=self._steps)
+        self.extend = Tap(logits, before=self._extend_begins, after=self._first_ready)
+        self.extend_graph = Tap(logits, after=self._extend_replayed)
+        rounds = guard.site("refusals")
+        self.verify = Tap(rounds, before=self._verify_before, after=self._verify_after)
+        self.resolve = Tap(rounds, after=self._resolve)
+        self._worker: Any = None
+        self._inverse: Any = None
+        self._chain = True
+        self._kept: DraftLogits | None = None
+        self._ring: Ring | None = None
+        self._drain: Drain | None = None
+        self._reader: RefusalReader | None = None
+        self._in_extend = False
+        self._extend_output: Any = None
+        self._step = 0
+        self._rounds = 0
+        self._ticks = 0
+        self._waiting: dict[int, tuple[int, Any]] = {}
+        self._joins: list[Join] = []
+        self.unseen: Counter[str] = Counter()
+        """Logits or rounds that could not be kept, by reason."""
+
+    # -- the draft's logits --------------------------------------------------------------------
+
+    def _built(self, call: Call, _result: Any) -> None:
+        if getattr(call.instance, "draft_runner", None) is None:
+            return  # the V1 worker, whose rounds look otherwise
+        self._worker = call.instance
+        hot = getattr(call.instance, "hot_token_id", None)
+        target = getattr(getattr(call.instance, "target_worker", None), "model_runner", None)
+        width = vocab_size(getattr(target, "model", None))
+        if hot is not None and width is not None:
+            self._inverse = inverse_map(hot, width)
+        self._chain = int(getattr(call.instance, "topk", 1) or 1) == 1
+
+    def _steps(self, _call: Call) -> None:
+        # The step is baked into the captured copy, so it is counted from the loop's own begin.
+        self._step = 0
+
+    def _logits(self, call: Call, result: Any) -> None:
+        if self._worker is None or call.instance in self._session.target_logits:
+            return
+        logits = getattr(result, "next_token_logits", None)
+        if logits is None or not logits.shape[0]:
+            return
+        kept = self._buffers(logits)
+        mode = getattr(call.get("logits_metadata"), "forward_mode", None)
+        if not mode_is(mode, "is_decode"):
+            # Never one that a capture made: holding it would cost the graphs' pool.
+            if self._in_extend:
+                self._extend_output = result
+            return
+        self._step += 1
+        if kept is not None and self._chain and not kept.keep_later(self._step, logits):
+            self._note_unseen("step", logits)
+
+    def _buffers(self, logits: Any) -> DraftLogits | None:
+        """The buffers; made at the first eager draft forward, never while a graph is captured."""
+        if self._kept is None and not is_capturing(logits):
+            pool: Any = getattr(self._worker, "req_to_token_pool", None)
+            if pool is None:
+                pool = self._worker.draft_runner.req_to_token_pool
+            steps = int(getattr(self._worker, "speculative_num_steps", 1) or 1)
+            self._kept = DraftLogits(
+                int(pool.req_to_token.shape[0]),
+                steps,
+                int(logits.shape[1]),
+                chain=self._chain,
+                device=logits.device,
+            )
+            self._ring = Ring([LAYOUT], logits.device)
+            self._drain = Drain(self._ring)
+            self._reader = RefusalReader(self._session)
+            self._session.say(
+                "refusals: draft logits of %d requests and %d steps kept, %.1f MB on %s%s",
+                self._kept.rows,
+                self._kept.later.shape[0] + 1,
+                self._kept.nbytes / 1e6,
+                logits.device,
+                "" if self._chain else "; of trees only first positions are looked at",
+            )
+        return self._kept
+
+    def _extend_begins(self, _call: Call) -> None:
+        self._in_extend, self._extend_output = True, None
+
+    def _extend_replayed(self, _call: Call, result: Any) -> None:
+        if self._in_extend:
+            self._extend_output = result
+
+    def _first_ready(self, call: Call, _result: Any) -> None:
+        """The extend is enqueued: its selected logits, one row a request, start the next round."""
+        output, self._extend_output = self._extend_output, None
+        self._in_extend = False
+        batch = call.get("batch")
+        pool = getattr(batch, "req_pool_indices", None)
+        logits = getattr(output, "next_token_logits", None)
+        if self._kept is None or pool is None or not getattr(batch, "reqs", None):
+            return
+        if logits is None or not self._kept.keep_first(pool, logits):
+            self._note_unseen("extend", logits)
+
+    def _note_unseen(self, what: str, logits: Any) -> None:
+        self.unseen[what] += 1
+        if self.unseen[what] == 1:
+            self._session.say(
+                "refusals: the logits of a draft %s, %s, are none that can be looked at; ranks are "
+                "missing there, everything else goes on",
+                what,
+                shape_of(logits),
+            )
+
+    # -- rounds --------------------------------------------------------------------------------
+
+    def _verify_before(self, call: Call) -> None:
+        batch = call.get("batch")
+        if self._kept is None or mode_is(getattr(batch, "forward_mode", None), "is_idle"):
+            return
+        # Read now: the round puts something else in its place.
+        info = getattr(batch, "spec_info", None)
+        drafts = getattr(info, "draft_token", None)
+        steps = int(getattr(info, "spec_steps", 0) or 0)
+        if drafts is not None and steps and getattr(batch, "reqs", None):
+            nodes = int(getattr(info, "draft_token_num", 0) or 0)
+            call.scratch = (drafts, nodes, steps, int(getattr(info, "topk", 1) or 1))
+
+    def _verify_after(self, call: Call, result: Any) -> None:
+        kept, ring, drain = self._kept, self._ring, self._drain
+        if call.scratch is None or kept is None or ring is None or drain is None:
+            return
+        drafts, nodes, steps, topk = call.scratch
+        target = getattr(getattr(result, "logits_output", None), "next_token_logits", None)
+        if target is None:
+            self._note_unseen("round", target)
+            return
+        round_ = Verified(
+            accept_lens=result.accept_lens,
+            predict=result.next_token_ids,
+            drafts=drafts,
+            target_logits=target,
+            pool_indices=call.get("batch").req_pool_indices,
+            inverse=self._inverse,
+            nodes=nodes,
+            steps=steps,
+            chain=topk == 1,
+        )
+        if not record_refusals(ring, ring.places[0], round_, kept):
+            self._note_unseen("round", target)
+            return
+        if len(self._waiting) >= WAITING:
+            self._waiting.clear()
+        self._waiting[id(result)] = (self._ticks, weakref.ref(result))
+        self._ticks += 1
+        self._rounds += 1
+        if self._rounds in FIRST_DRAINS or self._rounds % DRAIN_EVERY_ROUNDS == 0:
+            drain.start()
+
+    def _resolve(self, call: Call, _result: Any) -> None:
+        """SGLang has counted the round: now its number is known, and who has ended meanwhile."""
+        result = call.get("result")
+        tick, launched = self._waiting.pop(id(result), (-1, None))
+        # A result that nobody resolved may have left its address to another.
+        if launched is not None and launched() is result:
+            join = Join(tick, [], [])
+            for request in getattr(call.get("batch"), "reqs", None) or ():
+                counted = not (request.is_retracted or request.finished())
+                join.rids.append(self._session.rid_digest(request.rid) if counted else "")
+                join.rounds.append(int(request.spec_verify_ct) - 1)
+            self._joins.append(join)
+            if len(self._joins) > 2 * LAYOUT.depth:
+                del self._joins[: LAYOUT.depth]
+        if self._drain is not None and self._reader is not None:
+            snapshot = self._drain.poll()
+            if snapshot is not None:
+                joins, self._joins = self._joins, self._joins[-4:]
+                self._reader.put(snapshot, joins)

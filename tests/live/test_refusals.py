@@ -1,0 +1,160 @@
+"""Refusals on the rig, against a witness inside the server that shares nothing with the probe."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import NEW_TOKENS, Models
+from probed import Probed, only, probed, tokens
+from rig.server import SITE, Generation
+
+from sglang_eagle3_probe.trace.acceptance_records import Refusals
+from sglang_eagle3_probe.trace.records import Fault
+
+WITNESS = Path(__file__).with_name("witness")
+
+Key = tuple[str, int]
+Seen = tuple[int, int | None, bool | None]
+
+
+def watched(witness: Path) -> dict[str, str]:
+    """Variables of a server with the witness in it."""
+    path = [str(SITE), str(WITNESS), os.environ.get("PYTHONPATH", "")]
+    return {
+        "PYTHONPATH": os.pathsep.join(part for part in path if part),
+        "REFUSAL_WITNESS": str(witness),
+    }
+
+
+def witnessed(file: Path, answers: list[Generation]) -> dict[Key, Seen]:
+    """What the witness saw of these answers, by rid digest and round."""
+    rids = {answer.meta_info["id"] for answer in answers}
+    found: dict[Key, Seen] = {}
+    for text in file.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if line["rid"] in rids:
+            digest = hashlib.blake2b(line["rid"].encode(), digest_size=6).hexdigest()
+            key = (digest, int(line["round"]))
+            found[key] = (line["position"], line["rank"], line["matches"])
+    return found
+
+
+def recorded(trace: Any) -> dict[Key, Seen]:
+    """What the probe recorded, by rid digest and round."""
+    found: dict[Key, Seen] = {}
+    for record in trace.processes[0].of(Refusals):
+        columns = (
+            record.rids,
+            record.rounds,
+            record.positions,
+            record.ranks,
+            record.target_argmax_matches,
+        )
+        for rid, number, position, rank, matches in zip(*columns, strict=True):
+            assert (rid, number) not in found
+            found[rid, number] = (position, rank, matches)
+    return found
+
+
+@pytest.fixture(scope="module")
+def witness(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("witness") / "refusals.jsonl"
+
+
+@pytest.fixture(scope="module")
+def served(
+    models: Models, witness: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Probed]:
+    with probed(
+        models["deepseek"],
+        models["deepseek-draft-embed"],
+        tmp_path_factory.mktemp("refusals"),
+        variables={"level": "stats"},
+        extra_env=watched(witness),
+        extra_args=["--chunked-prefill-size", "64"],
+    ) as run:
+        yield run
+
+
+def settled(run: Probed, prompts: list[list[int]], keys: set[Key]) -> dict[Key, Seen]:
+    """The recorded refusals, once they hold the keys; more rounds bring the ring to the host."""
+    for _ in range(3):
+        run.server.generate(prompts[:1], max_new_tokens=2 * NEW_TOKENS, ignore_eos=True)
+    return recorded(run.trace(lambda t: keys <= recorded(t).keys()))
+
+
+def test_ranks_equal_the_witness(
+    served: Probed, witness: Path, prompts: list[list[int]], plain: list[tuple[int, ...]]
+) -> None:
+    answers = served.server.generate(prompts, max_new_tokens=NEW_TOKENS)
+    assert tokens(answers) == plain
+    expected = witnessed(witness, answers)
+    found = settled(served, prompts, set(expected))
+    assert {key: found[key] for key in expected} == expected
+    ranks = [rank for _, rank, _ in expected.values()]
+    assert {position for position, _, _ in expected.values()} == {0, 1, 2}
+    assert ranks.count(None) > 0
+    assert ranks.count(2) > 0
+    # Greedy verification refuses nothing that is the argmax.
+    assert {matches for _, _, matches in expected.values()} == {False}
+    assert 1 not in ranks
+
+
+def test_sampling_refuses_what_greedy_would_take(
+    served: Probed, witness: Path, prompts: list[list[int]]
+) -> None:
+    answers = served.server.generate(prompts, max_new_tokens=NEW_TOKENS, temperature=1.0)
+    expected = witnessed(witness, answers)
+    found = settled(served, prompts, set(expected))
+    assert {key: found[key] for key in expected} == expected
+    assert {matches for _, _, matches in expected.values()} == {True, False}
+
+
+def test_nothing_of_ours_failed(served: Probed) -> None:
+    assert only(served.trace(), Fault) == []
+    assert any("refusals: draft logits of" in line for line in served.log_lines)
+
+
+def test_trees_show_first_positions(
+    models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    with probed(
+        models["deepseek"],
+        models["deepseek-draft-embed"],
+        tmp_path,
+        topk=4,
+        num_draft_tokens=8,
+        variables={"level": "stats"},
+    ) as run:
+        answers = run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
+        assert tokens(answers) == plain
+        found = settled(run, prompts, set())
+        assert only(run.trace(), Fault) == []
+    first = [rank for position, rank, _ in found.values() if position == 0]
+    assert {rank for position, rank, _ in found.values() if position > 0} == {None}
+    assert {matches for _, _, matches in found.values()} == {None}
+    # The four best drafts were submitted, so what was wanted instead ranks fifth or worse.
+    ranks = [rank for rank in first if rank is not None]
+    assert len(ranks) > 0
+    assert min(ranks) >= 5
+
+
+def test_faults_change_no_token(
+    models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    sites = {"refusal_logits", "refusals", "phase_times", "request_end", "draft_vocabulary"}
+    with probed(
+        models["deepseek"],
+        models["deepseek-draft-embed"],
+        tmp_path,
+        variables={"level": "stats", "fail_site": ",".join(sites)},
+    ) as run:
+        assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
+        run.trace(lambda t: {f.site for f in only(t, Fault)} == sites)
+        assert only(run.trace(), Refusals) == []

@@ -1,0 +1,224 @@
+"""The way of a refusal from the worker's calls to a record, with results that are resolved late."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from sglang_eagle3_probe.host.call import Binder, Call
+from sglang_eagle3_probe.taps import refusals as module
+from sglang_eagle3_probe.taps.refusals import RefusalsTap
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_phase_times import Mode, Site
+
+TARGET, DRAFT, STEPS = 10, 6, 2
+HOT = torch.tensor([0, 2, 3, 5, 7, 9])
+
+
+class FakeSession:
+    def __init__(self) -> None:
+        self.target_logits: set[Any] = {"target"}
+        self.records: list[Any] = []
+        self.lines: list[str] = []
+        self.guard = SimpleNamespace(site=lambda name: Site(name))
+
+    def emit(self, record: Any) -> None:
+        self.records.append(record)
+
+    def say(self, message: str, *args: Any) -> None:
+        self.lines.append(message % args)
+
+    def rid_digest(self, rid: Any) -> str:
+        return f"d-{rid}"
+
+
+@dataclass
+class Request:
+    rid: str
+    spec_verify_ct: int = 0
+    is_retracted: bool = False
+    ended: bool = False
+
+    def finished(self) -> bool:
+        return self.ended
+
+
+@dataclass
+class Result:
+    accept_lens: Any
+    next_token_ids: Any
+    logits_output: Any
+
+
+@dataclass
+class Batch:
+    reqs: list[Request]
+    req_pool_indices: Any
+    spec_info: Any = None
+    forward_mode: Any = field(default_factory=lambda: Mode("DECODE"))
+
+
+def call(instance: Any = None, **arguments: Any) -> Call:
+    names = {name: place for place, name in enumerate(arguments)}
+    return Call(Binder(names), print, instance, tuple(arguments.values()), {})
+
+
+class Server:
+    """Calls the tap as a V2 worker would, eagerly."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.session = FakeSession()
+        self.jobs: list[Any] = []
+        self.tap = RefusalsTap(self.session)  # type: ignore[arg-type]
+        # Read on this thread, so that the test need not wait.
+        monkeypatch.setattr(module.RefusalReader, "put", self._read)
+        pool = SimpleNamespace(req_to_token=torch.zeros(8, 1))
+        config = SimpleNamespace(config=SimpleNamespace(vocab_size=TARGET))
+        self.worker = SimpleNamespace(
+            draft_runner=SimpleNamespace(req_to_token_pool=pool),
+            hot_token_id=HOT,
+            topk=1,
+            speculative_num_steps=STEPS,
+            target_worker=SimpleNamespace(model_runner=SimpleNamespace(model=config)),
+        )
+        self.run(self.tap.built, call(self.worker), None)
+
+    def _read(self, snapshot: Any, joins: Any) -> None:
+        assert self.tap._reader is not None
+        self.session.records += list(self.tap._reader.read(snapshot, joins))
+
+    def run(self, tap: Any, mine: Call, result: Any) -> None:
+        tap.run(lambda _call: result, mine)
+
+    def logits(self, values: Any, mode: str) -> Any:
+        output = SimpleNamespace(next_token_logits=values)
+        metadata = SimpleNamespace(forward_mode=Mode(mode))
+        self.run(self.tap.logits, call("draft", logits_metadata=metadata), output)
+        return output
+
+    def extend(self, batch: Batch, logits: Any) -> None:
+        """The worker's call runs the forward, then selects one row a request."""
+
+        def work(_call: Call) -> None:
+            output = self.logits(logits.repeat_interleave(3, 0), "EXTEND")
+            output.next_token_logits = logits
+
+        self.tap.extend.run(work, call(batch=batch))
+
+    def verify(self, batch: Batch, steps: list[Any], accept: list[int], tokens: list[int]) -> Any:
+        """Draft and verify; the target's token of each request stands at its last place."""
+        self.run(self.tap.steps, call(self.worker), None)
+        for logits in steps[1:]:
+            self.logits(logits, "DECODE")
+        nodes = STEPS + 1
+        drafts = torch.zeros(len(batch.reqs), nodes, dtype=torch.int64)
+        for place, logits in enumerate(steps):
+            drafts[:, place + 1] = HOT[logits.argmax(-1)]
+        predict = torch.zeros(len(batch.reqs), nodes, dtype=torch.int32)
+        for row, (length, token) in enumerate(zip(accept, tokens, strict=True)):
+            predict[row, length - 1] = token
+        batch.spec_info = SimpleNamespace(
+            draft_token=drafts.flatten(), draft_token_num=nodes, spec_steps=STEPS, topk=1
+        )
+        result = Result(
+            torch.tensor(accept, dtype=torch.int32),
+            predict.flatten(),
+            SimpleNamespace(next_token_logits=torch.zeros(len(batch.reqs) * nodes, TARGET)),
+        )
+        self.run(self.tap.verify, call(self.worker, batch=batch), result)
+        return result
+
+    def resolve(self, batch: Batch, result: Any) -> None:
+        for request in batch.reqs:
+            if not (request.is_retracted or request.finished()):
+                request.spec_verify_ct += 1
+        self.run(self.tap.resolve, call(None, result=result, batch=batch), None)
+
+
+def descending(*best_first: int) -> Any:
+    """Draft logits in which the draft ids come in this order."""
+    values = torch.zeros(DRAFT)
+    for place, index in enumerate(best_first):
+        values[index] = float(DRAFT - place)
+    return values
+
+
+ORDER = descending(0, 1, 2, 3, 4, 5)
+BACKWARDS = descending(5, 4, 3, 2, 1, 0)
+
+
+def listed(server: Server) -> list[tuple[str, int, int, int | None]]:
+    return [
+        row
+        for record in server.session.records
+        for row in zip(record.rids, record.rounds, record.positions, record.ranks, strict=True)
+    ]
+
+
+def test_rounds_are_joined_to_requests_though_batches_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FIRST_DRAINS", frozenset(range(1, 99)))
+    server = Server(monkeypatch)
+    a, b, c = Request("a"), Request("b"), Request("c")
+    both = Batch([a, b], torch.tensor([3, 1]))
+    server.extend(both, torch.stack([ORDER, BACKWARDS]))
+    # b leaves, c comes: rows move, pool indices stay.
+    alone = Batch([c], torch.tensor([5]))
+    server.extend(alone, ORDER[None])
+    mixed = Batch([c, a], torch.tensor([5, 3]))
+    first = [torch.stack([ORDER, ORDER]), torch.stack([BACKWARDS, ORDER])]
+    result = server.verify(mixed, first, [1, 2], [3, 2])
+    server.extend(mixed, torch.stack([ORDER, BACKWARDS]))
+    # Launched before the round above is resolved, as the overlap schedule does it.
+    later = Batch([c, a], torch.tensor([5, 3]))
+    second = [torch.stack([ORDER, BACKWARDS]), torch.stack([ORDER, ORDER])]
+    next_result = server.verify(later, second, [1, 3], [1, 0])
+    server.resolve(mixed, result)
+    a.ended = True
+    server.resolve(later, next_result)
+    more = server.verify(Batch([c], torch.tensor([5])), [ORDER[None]] * 2, [2], [9])
+    server.resolve(Batch([c], torch.tensor([5])), more)
+    # Draft ids of the target's tokens: 3 is 2, 2 is 1, 1 has none, 9 is 5.
+    assert listed(server) == [("d-c", 0, 0, 3), ("d-a", 0, 1, 2), ("d-c", 1, 0, None),
+                              ("d-c", 2, 1, 6)]  # fmt: skip
+    assert server.tap.unseen == {}
+
+
+def test_a_v1_worker_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch)
+    server.tap = RefusalsTap(server.session)  # type: ignore[arg-type]
+    server.run(server.tap.built, call(SimpleNamespace(hot_token_id=HOT)), None)
+    server.logits(ORDER[None], "DECODE")
+    assert server.session.lines == []
+
+
+def test_logits_of_the_target_are_not_the_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch)
+    metadata = SimpleNamespace(forward_mode=Mode("DECODE"))
+    output = SimpleNamespace(next_token_logits=torch.zeros(1, TARGET))
+    server.run(server.tap.logits, call("target", logits_metadata=metadata), output)
+    assert server.session.lines == []
+
+
+def test_an_extend_that_was_not_seen_leaves_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_DRAINS", frozenset(range(1, 99)))
+    server = Server(monkeypatch)
+    a = Request("a")
+    batch = Batch([a], torch.tensor([3]))
+    server.extend(batch, ORDER[None])
+    server.run(server.tap.extend, call(batch=batch), None)
+    assert server.tap.unseen == {"extend": 1}
+    assert "logits of a draft extend, None, are none" in server.session.lines[-1]
+    # What is kept is of the extend before, so the submitted draft gives it away.
+    result = server.verify(batch, [BACKWARDS[None], ORDER[None]], [1], [3])
+    server.resolve(batch, result)
+    server.resolve(batch, server.verify(batch, [ORDER[None]] * 2, [3], [0]))
+    assert listed(server) == [("d-a", 0, 0, None)]
