@@ -28,6 +28,7 @@ SITES = (
     "acceptance",
     "static_findings",
     "probe_cost",
+    "metrics",
 )
 
 
