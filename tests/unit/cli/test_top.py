@@ -237,7 +237,7 @@ def test_a_frame_fits(size: tuple[int, int], ranks: int, steps: int) -> None:
     assert "scheduler tp0" in text
     assert "accept length" in text
     if ranks * steps > 100 and height >= 20:
-        assert sum(line.strip().endswith(" more") for line in lines) == (2 if height < 40 else 0)
+        assert any(line.strip().endswith(" more") for line in lines) is (height < 40)
 
 
 def test_a_usual_terminal_shows_it_all() -> None:
