@@ -226,7 +226,9 @@ class Writer:
         start = 0
         while start < len(lines):
             part = parts.bulk if lines[start].bulk else parts.wiring
-            if part is parts.bulk and lines[start].bulk and part.size >= self._file_bytes:
+            full = part is parts.bulk and lines[start].bulk and part.size >= self._file_bytes
+            # The footer has counted the losses: nothing may rotate away because of it.
+            if full and lines[start].kind != "footer":
                 self._rotate(parts)
                 part = parts.bulk
             if part is parts.wiring and part.size >= 2 * self._file_bytes:

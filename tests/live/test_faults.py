@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from conftest import NEW_TOKENS, Models
 from probed import cli, probed, tokens
 
+from sglang_eagle3_probe.host.cost import EVERY_S
 from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.records import Fault, LayerIds
@@ -41,6 +43,8 @@ def test_a_tap_that_raises_at_each_site_changes_no_token(
         tmp_path,
         variables={"fail_site": ",".join(SITES)},
     ) as run:
+        assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
+        time.sleep(EVERY_S)  # the probe's own cost falls due with the next call
         assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
         trace = run.trace(
             lambda t: {f.site for f in t.processes[0].of(Fault)} == set(SITES)  # type: ignore[attr-defined]

@@ -32,6 +32,12 @@ def _check(situation: Situation) -> list[Result]:
     if not lost and 0 not in found.boundaries:
         return []
     fix = "start the server with `--enable-probe`"
+    if situation.live is not None:
+        fix = (
+            "the probe is on, but not its patch embedding_capture: leave it in "
+            "SGLANG_EAGLE3_PROBE_PATCHES; where it is there, the patch does not know "
+            f"{situation.target_class} yet, and only a draft trained on other layers can be served"
+        )
     if lost:
         return [
             RULE.finding(

@@ -154,6 +154,19 @@ def test_what_it_does_not_prove_stays(made: Situation, code: str, live: dict[str
     assert code in codes(served(made, **live))
 
 
+def test_who_runs_the_probe_is_not_told_to_start_it() -> None:
+    live = {"ids": (-1, 2, 30), "boundaries": (-1, 2, 30)}
+    before, after = (
+        next(r for r in judge(made) if r.code == "E3P115")
+        for made in (EMBEDDING, served(EMBEDDING, **live))
+    )
+    assert isinstance(before, Finding)
+    assert isinstance(after, Finding)
+    assert "--enable-probe" in before.fix
+    assert "--enable-probe" not in after.fix
+    assert "SGLANG_EAGLE3_PROBE_PATCHES" in after.fix
+
+
 def test_the_list_of_the_variable_is_the_list_in_force() -> None:
     """Outside the target only by the variable: the files alone have nothing to say."""
     clean = situation()

@@ -1,0 +1,136 @@
+"""What the probe costs by clocks inside the servers: its own on the host, CUDA events on the GPU.
+
+Two servers that are equal differ by some per cent on a shared machine, so half a per cent is looked
+for where it is spent: our time on the scheduler's thread (``probe_cost`` records), and the device
+time of each phase, which holds the taps that are part of the graphs (``phase_times`` records).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sglang_eagle3_probe.analysis.probe_cost import probe_cost
+from sglang_eagle3_probe.trace.acceptance_records import PhaseTimes, Refusals, RequestEnd
+from sglang_eagle3_probe.trace.cost_records import ProbeCost
+from sglang_eagle3_probe.trace.reader import read
+from sglang_eagle3_probe.trace.records import Fault
+
+from . import models
+from .engines import Engine, EngineError, wait_all
+from .equality import compare, model_paths, prompts
+from .overhead import HIDDEN, LAYERS
+from .runs import Run
+
+LLAMA = Run("v2", 1, 1, "triton", "llama")
+TREE = Run("v2", 1, 4, "triton", "deepseek")
+STEADY_TOKENS = 1024
+
+
+def run(place: Path, options: argparse.Namespace, out: Any) -> None:
+    """All engines at once; tokens compared first, then steady decoding one engine at a time."""
+    target, draft = place / "llama16", place / "llama16-draft"
+    models.write_target(target, "llama", LAYERS, HIDDEN)
+    models.write_draft(draft, HIDDEN, None)
+    paths = {LLAMA: (str(target), str(draft)), TREE: model_paths(place, "deepseek", stock=True)}
+    groups = {
+        run_: [
+            Engine(level, run_.arguments(*paths[run_]), place / run_.name, probe=probe)
+            for level, probe in (
+                ("off", None),
+                ("wiring", {"level": "wiring"}),
+                ("stats", {"level": "stats"}),
+            )
+        ]
+        for run_ in (LLAMA, TREE)
+    }
+    everything = [engine for engines in groups.values() for engine in engines]
+    until = time.monotonic() + options.start_timeout
+    try:
+        for engine in everything:
+            engine.launch()
+        for run_, engines in groups.items():
+            failed = wait_all(engines, until)
+            if failed:
+                out.say(check="costs", run=run_.name, passed=False, not_started=failed)
+                continue
+            try:
+                compare(run_, engines, options, out)
+                for engine in engines[1:]:
+                    out.say(check="refusals", run=run_.name, level=engine.name, **anatomy(engine))
+                for batch in (1, 8):
+                    for engine in engines[1:]:
+                        steady(run_, engine, batch, options, out)
+            except EngineError as error:
+                out.say(check="costs", run=run_.name, passed=False, error=str(error)[-1500:])
+            for engine in engines:
+                engine.stop()
+    finally:
+        for engine in everything:
+            engine.stop()
+
+
+def anatomy(engine: Engine) -> dict[str, Any]:
+    """What the trace says of refused drafts and of requests, and whether a tap of ours raised."""
+    process = read(engine.traces).processes[0]
+    refusals = process.of(Refusals)
+    ranks = [rank for record in refusals for rank in record.ranks]
+    known = sorted(rank for rank in ranks if rank is not None)
+    matches = [m for record in refusals for m in record.target_argmax_matches]
+    return {
+        "refusals": len(ranks),
+        "ranks_known": len(known),
+        "least_rank": known[0] if known else None,
+        "median_rank": known[len(known) // 2] if known else None,
+        "greatest_rank": known[-1] if known else None,
+        "argmax_matches": {str(k): matches.count(k) for k in (True, False, None)},
+        "requests_ended": len(process.of(RequestEnd)),
+        "faults": [f"{f.site}: {f.error[:200]}" for f in process.of(Fault)][:5],
+    }
+
+
+def steady(run_: Run, engine: Engine, batch: int, options: argparse.Namespace, out: Any) -> None:
+    """Decode for a while; only records of that time count."""
+    asked = prompts(batch, 21)
+    engine.generate(asked, 64)
+    began, speeds = time.time(), []
+    while time.time() - began < options.steady_s:
+        answer = engine.generate(asked, STEADY_TOKENS)
+        rounds = max(m["spec_verify_ct"] for m in answer["meta"])
+        speeds.append(answer["elapsed_s"] * 1e3 / rounds)
+    ended = time.time()
+    time.sleep(2.0)
+    process = read(engine.traces).processes[0]
+    # A record tells of the time before it.
+    costs = [r for r in process.of(ProbeCost) if began + r.window_s < r.wall_s <= ended + 0.5]
+    times = [r for r in process.of(PhaseTimes) if began + 1.5 < r.wall_s <= ended + 0.5]
+    cost = probe_cost(costs)
+    seams: dict[str, list[float]] = {}
+    for record in costs:
+        for seam in record.seams:
+            seams.setdefault(seam.seam, []).append(seam.total_us / seam.calls)
+    phases: dict[str, list[float]] = {}
+    for times_record in times:
+        for phase in times_record.phases:
+            if phase.batch_size == batch:
+                phases.setdefault(phase.phase, []).append(phase.median_ms)
+    out.say(
+        check="costs",
+        run=run_.name,
+        level=engine.name,
+        batch=batch,
+        seconds=round(ended - began, 1),
+        round_ms_by_call=[round(s, 3) for s in speeds],
+        host_us_per_round=round(cost.round_us, 1) if cost is not None else None,
+        own_threads_share_of_a_core=round(cost.threads_share, 5) if cost is not None else None,
+        host_us_per_call={name: round(median(values), 2) for name, values in seams.items()},
+        device_median_ms={
+            name: [round(median(values), 4), round(min(values), 4), round(max(values), 4)]
+            for name, values in phases.items()
+        },
+        clocks=sorted({r.clock for r in times}),
+        not_timed=sum(r.not_timed for r in times),
+    )
