@@ -93,14 +93,24 @@ class LiveRank:
         self.not_counted = 0
 
     @property
-    def is_first_of_group(self) -> bool:
-        """Its rounds count for its data-parallel group: ranks beside it see the same."""
-        return self.header is None or not self.header.ranks.tp_rank
-
-    @property
     def group(self) -> int:
         """Data-parallel rank."""
         return (self.header.ranks.dp_rank if self.header else None) or 0
+
+    @property
+    def tp_rank(self) -> int:
+        """Tensor-parallel rank; 0 where it is not known."""
+        return (self.header.ranks.tp_rank if self.header else None) or 0
+
+    @property
+    def may_be_first(self) -> bool:
+        """Whether it can be the first of its group: rank 0, or with DP attention, where all groups
+        share the tensor-parallel ranks, the first of its share."""
+        if self.header is None or not self.tp_rank:
+            return True
+        ranks = self.header.ranks
+        share = (ranks.tp_size or 1) // (ranks.dp_size or 1)
+        return self.group > 0 and self.tp_rank == self.group * share
 
     def add(self, record: Record) -> None:
         """Take in the process's next record."""
@@ -161,7 +171,7 @@ class LiveRun:
         if rank is None:
             rank = self.ranks[process] = LiveRank(process)
         rank.add(record)
-        if not rank.is_first_of_group or isinstance(record, RequestStart | PhaseTimes):
+        if not rank.may_be_first or isinstance(record, RequestStart | PhaseTimes):
             return
         if isinstance(record, VerifyRound | Refusals | RequestEnd):
             self._add_refusals(process, record)
@@ -182,15 +192,14 @@ class LiveRun:
     def in_order(self) -> list[LiveRank]:
         """Ranks by data-parallel, then tensor-parallel rank."""
 
-        def key(rank: LiveRank) -> tuple[int, int, str]:
-            ranks = rank.header.ranks if rank.header else None
-            return (rank.group, (ranks.tp_rank if ranks else None) or 0, rank.name)
-
-        return sorted(self.ranks.values(), key=key)
+        return sorted(self.ranks.values(), key=lambda r: (r.group, r.tp_rank, r.name))
 
     def firsts(self) -> list[LiveRank]:
-        """The ranks whose rounds count."""
-        return [rank for rank in self.in_order() if rank.is_first_of_group]
+        """One rank of each data-parallel group: its rounds count, others see the same."""
+        found: dict[int, LiveRank] = {}
+        for rank in self.in_order():
+            found.setdefault(rank.group, rank)
+        return list(found.values())
 
     def outcomes(self, since_s: float | None = None) -> Counter[Outcome]:
         """(positions proposed, correct drafts) -> rounds, since the start or since a time."""
@@ -203,10 +212,12 @@ class LiveRun:
     def causes(self, since_s: float | None = None) -> Counter[str]:
         """Cause -> first refused drafts, all positions together."""
         found: Counter[str] = Counter()
-        for window in self._causes.values():
-            for (_, cause), n in (
-                window.totals if since_s is None else window.since(since_s)
-            ).items():
+        for rank in self.firsts():
+            window = self._causes.get(rank.name)
+            if window is None:
+                continue
+            counts = window.totals if since_s is None else window.since(since_s)
+            for (_, cause), n in counts.items():
                 found[cause] += n
         return +found
 

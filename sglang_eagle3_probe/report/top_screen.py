@@ -153,7 +153,7 @@ def _ids(ranks: Sequence[LiveRank]) -> Text:
 def _accept_lengths(lately: Acceptance, whole: Acceptance) -> Text:
     line = Text("accept length  ", no_wrap=True, overflow="ellipsis")
     line.append(_length(lately), "bold")
-    line.append(f" in the last minute ({lately.rounds} rounds), ")
+    line.append(f" last minute ({lately.rounds} rounds), ")
     line.append(_length(whole), "bold")
     return line.append(f" since start ({whole.rounds})")
 

@@ -35,7 +35,7 @@ def test_top_beside_a_server_and_its_successor(
             rounds = sum(a.meta_info["spec_verify_ct"] for a in answers)
             shown = window.until(f"since start ({rounds})")
             text = "\n".join(shown)
-            assert f"{accept_length(answers):.2f} in the last minute" in text
+            assert f"{accept_length(answers):.2f} last minute (" in text
             assert re.search(r"scheduler tp0 +\d+\.\d +\d+\.\d .*running", text), text
             assert "losses: none" in text
             window.until("draft had it second", 60)

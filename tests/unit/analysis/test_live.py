@@ -121,6 +121,18 @@ def test_tensor_parallel_ranks_count_once_and_groups_add_up() -> None:
     assert len({r.rates(START + 10) for r in run.in_order()}) == 1
 
 
+def test_groups_that_share_the_ranks() -> None:
+    """DP attention: ranks 0 and 1 are group 0, ranks 2 and 3 group 1."""
+    run, records = LiveRun(), timed(100, 0.1)
+    for tp in (3, 2, 1, 0):
+        run.add(f"p{tp}", head(tp_rank=tp, tp_size=4, dp_rank=tp // 2, dp_size=2))
+        for record in records:
+            run.add(f"p{tp}", record)
+    assert [r.name for r in run.firsts()] == ["p0", "p2"]
+    assert run.outcomes().total() == 200
+    assert sum(run.causes().values()) == 2 * sum(1 for r in records if r.correct_drafts[0] < 3)
+
+
 def test_the_newest_of_the_rest() -> None:
     rank = LiveRank("p")
     for record in samples.clean(0):
