@@ -83,7 +83,7 @@ def test_written_while_followed(tmp_path: Path) -> None:
         assert rounds_of(watch) == count
     shown = "\n".join(drawn(watch))
     assert "captures output ids o [-1, 2, 5] (h [0, 3, 6]), as trained" in shown
-    assert "in the last minute (40 rounds)" in shown
+    assert "last minute (40 rounds)" in shown
     assert "since start (40)" in shown
     assert "scheduler tp0" in shown
     assert "losses: none" in shown
