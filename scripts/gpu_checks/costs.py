@@ -53,7 +53,8 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
         for engine in everything:
             engine.launch()
         for run_, engines in groups.items():
-            failed = wait_all(engines, until)
+            waiting = [engine for engine in engines if not engine.ready]
+            failed = wait_all(waiting, until)
             if failed:
                 out.say(check="costs", run=run_.name, passed=False, not_started=failed)
                 continue
@@ -61,6 +62,10 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
                 compare(run_, engines, options, out)
                 for engine in engines[1:]:
                     out.say(check="refusals", run=run_.name, level=engine.name, **anatomy(engine))
+                for engine in everything:
+                    # Idle schedulers poll, and would take cores from the one that is measured.
+                    if engine.ready:
+                        engine.pause()
                 for batch in (1, 8):
                     for engine in engines[1:]:
                         steady(run_, engine, batch, options, out)
@@ -68,6 +73,10 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
                 out.say(check="costs", run=run_.name, passed=False, error=str(error)[-1500:])
             for engine in engines:
                 engine.stop()
+                engine.ready = False
+            for engine in everything:
+                if engine.ready:
+                    engine.resume()
     finally:
         for engine in everything:
             engine.stop()
@@ -95,6 +104,7 @@ def anatomy(engine: Engine) -> dict[str, Any]:
 def steady(run_: Run, engine: Engine, batch: int, options: argparse.Namespace, out: Any) -> None:
     """Decode for a while; only records of that time count."""
     asked = prompts(batch, 21)
+    engine.resume()
     engine.generate(asked, 64)
     began, speeds = time.time(), []
     while time.time() - began < options.steady_s:
@@ -103,6 +113,7 @@ def steady(run_: Run, engine: Engine, batch: int, options: argparse.Namespace, o
         speeds.append(answer["elapsed_s"] * 1e3 / rounds)
     ended = time.time()
     time.sleep(2.0)
+    engine.pause()
     process = read(engine.traces).processes[0]
     # A record tells of the time before it.
     costs = [r for r in process.of(ProbeCost) if began + r.window_s < r.wall_s <= ended + 0.5]

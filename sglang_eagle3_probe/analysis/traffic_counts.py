@@ -9,6 +9,7 @@ from typing import Protocol
 from sglang_eagle3_probe.analysis.anatomy import RefusalCounts
 from sglang_eagle3_probe.analysis.phase_costs import Costs
 from sglang_eagle3_probe.analysis.slices import SliceCounts, depth_of
+from sglang_eagle3_probe.analysis.timeline import TimeCounts
 from sglang_eagle3_probe.trace.acceptance_records import (
     PhaseTimes,
     Refusals,
@@ -39,6 +40,7 @@ class TrafficCounts:
         self.slices = SliceCounts()
         self.refusals = RefusalCounts()
         self.costs = Costs()
+        self.time = TimeCounts()
         self.requests_ended = 0
         self.cut_tokens = 0
         """Accepted tokens thrown away because their request had ended before them."""
@@ -78,6 +80,7 @@ class TrafficCounts:
             self.slices.add_rounds(rounds, depths, self._started_s)
             self.refusals.add_rounds(rounds, depths)
             self.costs.add_rounds(rounds)
+            self.time.add_rounds(rounds, depths)
         for record in others:
             if isinstance(record, Refusals):
                 self.refusals.add_refusals(record)
@@ -93,6 +96,7 @@ class TrafficCounts:
         self.slices.merge(other.slices)
         self.refusals.merge(other.refusals)
         self.costs.merge(other.costs)
+        self.time.merge(other.time)
         self.requests_ended += other.requests_ended
         self.cut_tokens += other.cut_tokens
 

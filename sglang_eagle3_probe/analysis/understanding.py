@@ -12,6 +12,7 @@ from sglang_eagle3_probe.analysis.phase_costs import Setting
 from sglang_eagle3_probe.analysis.prediction import Comparison, Prediction, compare
 from sglang_eagle3_probe.analysis.reference_bank import Found, look_up
 from sglang_eagle3_probe.analysis.slices import GREEDY, Slices, by_dimension, by_name
+from sglang_eagle3_probe.analysis.timeline import Moment
 from sglang_eagle3_probe.analysis.traffic_counts import TrafficCounts
 from sglang_eagle3_probe.trace.rounds import Outcome
 
@@ -36,6 +37,8 @@ class Understanding:
     """With the trainer's accuracies, where they were given."""
     economics: Economics
     references: Found | None
+    timeline: tuple[Moment, ...] = ()
+    """Accept length over wall-clock time, oldest first."""
 
     def slices_of(self, name: str) -> Slices | None:
         """One dimension by name; ``None`` when it was not recorded."""
@@ -93,6 +96,7 @@ def understand(
             predicted_length=predicted_length,
         ),
         references=_references(setting, seen, target_path, target_architecture),
+        timeline=counts.time.moments(),
     )
 
 

@@ -12,6 +12,11 @@ NEEDS_RICH = (
     "Fix: pip install 'sglang-eagle3-probe[report]'"
 )
 
+NEEDS_JINJA2 = (
+    "the HTML report is made with jinja2 and rich, of which {missing} is not installed; nothing "
+    "was written. Fix: pip install 'sglang-eagle3-probe[report]'"
+)
+
 NEEDS_PYARROW = (
     "Parquet is written with pyarrow, which is not installed; nothing was written. "
     "Fix: pip install 'sglang-eagle3-probe[parquet]'"

@@ -92,6 +92,7 @@ def plain(text: str) -> Plain:
     if not steps:
         raise UsageError(
             f"--plain {clean(text)} holds no times of plain decode steps. Fix: record a run "
-            "without --speculative-algorithm with the probe on, or give the speed in tokens/s"
+            "without --speculative-algorithm at SGLANG_EAGLE3_PROBE_LEVEL=stats, or give the speed "
+            "in tokens/s"
         )
     return Plain(steps, "phases", f"decode phases of {clean(Path(text).name)}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sglang_eagle3_probe.cli import given
-from sglang_eagle3_probe.cli.errors import NEEDS_RICH, UsageError
+from sglang_eagle3_probe.cli.errors import NEEDS_JINJA2, NEEDS_RICH, UsageError
 from sglang_eagle3_probe.report import json_out
-from sglang_eagle3_probe.report.verdict import Report, build
+from sglang_eagle3_probe.report.lines import clean
+from sglang_eagle3_probe.report.verdict import Report, build, sentence
 from sglang_eagle3_probe.rules.evidence import read_evidence
 
 if TYPE_CHECKING:
@@ -32,6 +34,13 @@ def add(commands: Any) -> None:
         "--json", action="store_true", help="JSON instead of text; a list for several directories"
     )
     command.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write one HTML file that needs no network, and print the verdict alone; several "
+        "directories make one file with the comparison on top. A file of that name is replaced",
+    )
+    command.add_argument(
         "--width", type=_width, default=None, help="columns (default: the terminal's, else 100)"
     )
     command.add_argument(
@@ -44,15 +53,52 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the report or the comparison."""
-    beside = given.given(options)
-    reports = [(name, build(read_evidence(path), beside)) for name, path in _named(options.traces)]
+    """Print the report or the comparison, or write the page."""
+    if options.html is not None:
+        return _html(options)
+    reports = _reports(options)
     if options.json:
         texts = [json_out.as_text(report) for _, report in reports]
         print(texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]")
     else:
         _print(reports, options.width, options.acceptance)
     return max(report.exit_code for _, report in reports)
+
+
+def _html_parts() -> tuple[ModuleType, ModuleType]:
+    """What makes the page and what writes it."""
+    try:
+        from sglang_eagle3_probe.report.html import file_out, page
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing not in ("jinja2", "markupsafe", "rich"):
+            raise
+        raise UsageError(NEEDS_JINJA2.format(missing=missing)) from None
+    return page, file_out
+
+
+def _html(options: argparse.Namespace) -> int:
+    """Write the page; print the verdict and where the page is."""
+    if options.json or options.acceptance:
+        other = "--json" if options.json else "--acceptance"
+        raise UsageError(f"--html writes a whole report. Fix: leave {other} out, or run it apart")
+    page, file_out = _html_parts()
+    place: Path = options.html
+    try:
+        file_out.check_place(place)
+        reports = _reports(options)
+        file_out.write_page(page.page(reports), place)
+    except file_out.PageError as error:
+        raise UsageError(clean(error)) from None
+    for name, report in reports:
+        print(clean(f"{name}: {sentence(report)}" if len(reports) > 1 else sentence(report)))
+    print(f"{clean(place)}: written; it opens in any browser, without a network")
+    return max(report.exit_code for _, report in reports)
+
+
+def _reports(options: argparse.Namespace) -> list[tuple[str, Report]]:
+    beside = given.given(options)
+    return [(name, build(read_evidence(path), beside)) for name, path in _named(options.traces)]
 
 
 def _print(reports: list[tuple[str, Report]], width: int | None, acceptance_alone: bool) -> None:

@@ -43,10 +43,20 @@ class Call:
         wrapped: the host's own function, bound.
         instance: the object whose method is called, or ``None`` for a function.
         scratch: room for a handler to carry something from ``before`` to ``after``.
-        host_ns: time spent in the host's own function.
+        is_timed: the probe's own time around this call is measured.
+        host_ns: time spent in the host's own function, if so.
     """
 
-    __slots__ = ("_binder", "args", "host_ns", "instance", "kwargs", "scratch", "wrapped")
+    __slots__ = (
+        "_binder",
+        "args",
+        "host_ns",
+        "instance",
+        "is_timed",
+        "kwargs",
+        "scratch",
+        "wrapped",
+    )
 
     def __init__(
         self,
@@ -62,6 +72,7 @@ class Call:
         self.args = args
         self.kwargs = kwargs
         self.scratch: Any = None
+        self.is_timed = False
         self.host_ns = 0
 
     def get(self, name: str) -> Any:

@@ -207,8 +207,11 @@ def _wrapper(
     def wrapper(
         wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        if not clock.is_due():
+            return proceed(Call(binder, wrapped, instance, args, kwargs))
         began_ns = perf_counter_ns()
         call = Call(binder, wrapped, instance, args, kwargs)
+        call.is_timed = True
         try:
             return proceed(call)
         finally:
@@ -219,6 +222,8 @@ def _wrapper(
 
 
 def _call_host(call: Call) -> Any:
+    if not call.is_timed:
+        return call.wrapped(*call.args, **call.kwargs)
     began_ns = perf_counter_ns()
     try:
         return call.wrapped(*call.args, **call.kwargs)

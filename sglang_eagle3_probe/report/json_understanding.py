@@ -10,6 +10,7 @@ from sglang_eagle3_probe.analysis.intervals import Interval
 from sglang_eagle3_probe.analysis.prediction import Comparison, Gap
 from sglang_eagle3_probe.analysis.reference_bank import Found
 from sglang_eagle3_probe.analysis.slices import Slices
+from sglang_eagle3_probe.analysis.timeline import Moment
 from sglang_eagle3_probe.analysis.understanding import Understanding
 
 
@@ -18,6 +19,7 @@ def as_dict(known: Understanding) -> dict[str, Any]:
     return {
         "setting": _setting(known.setting),
         "refusals": _anatomy(known.anatomy),
+        "timeline": [_moment(moment) for moment in known.timeline],
         "slices": {slices.name: _slices(slices) for slices in known.slices},
         "prediction": _comparison(known.comparison) if known.comparison is not None else None,
         "economics": _economics(known.economics),
@@ -81,6 +83,16 @@ def _slices(slices: Slices) -> list[dict[str, Any]]:
         }
         for piece in slices.slices
     ]
+
+
+def _moment(moment: Moment) -> dict[str, Any]:
+    return {
+        "start_s": moment.start_s,
+        "width_s": moment.width_s,
+        "rounds": moment.rounds,
+        "accept_length": moment.accept_length,
+        "accept_length_interval": interval(moment.interval),
+    }
 
 
 def _comparison(compared: Comparison) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def sentence(report: Report) -> str:
         subject = "The draft was " + first if first.startswith("trained on") else _capital(first)
         others = len(serious) - 1
         more = f" ({others} more finding{'s' if others > 1 else ''})" if others else ""
-        return f"{subject}; {length}{more}."
+        tail = "" if first.startswith("accept length") else f"; {length}"
+        return f"{subject}{tail}{more}."
     if any(u.code == "E3P101" for u in report.unknown):
         return (
             "Nothing wrong was found in the wiring, but what the draft was trained on is not "

@@ -12,7 +12,10 @@ class SeamCost(msgspec.Struct, kw_only=True):
 
     seam: str
     calls: int
+    timed_calls: int = 0
+    """0 in traces of before it was kept: all were timed."""
     total_us: float
+    """Of all calls: the timed ones' sum times ``calls / timed_calls``."""
 
 
 class ProbeCost(Record, tag="probe_cost", kw_only=True):

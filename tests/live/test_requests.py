@@ -31,6 +31,7 @@ def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         models["deepseek"],
         models["deepseek-draft-embed"],
         tmp_path_factory.mktemp("requests"),
+        variables={"level": "stats"},  # the lowest at which phases are timed
         extra_args=["--chunked-prefill-size", "64"],
     ) as run:
         yield run
@@ -227,7 +228,7 @@ def test_every_unit_of_work_is_timed(served: Probed, prompts: list[list[int]]) -
 def test_plain_decoding_is_timed_to_compare_with(
     models: Models, prompts: list[list[int]], tmp_path: Path
 ) -> None:
-    with probed(models["deepseek"], None, tmp_path) as run:
+    with probed(models["deepseek"], None, tmp_path, variables={"level": "stats"}) as run:
         answers = run.server.generate(prompts[:2], max_new_tokens=48)
         assert all(len(answer.output_ids) == 48 for answer in answers)
 

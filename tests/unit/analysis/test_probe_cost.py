@@ -12,8 +12,8 @@ def record(rounds: int, verify_us: float, other_us: float = 0.0, cpu_ms: float =
     return ProbeCost(
         window_s=5.0,
         seams=[
-            SeamCost(seam="verify_result", calls=rounds, total_us=verify_us),
-            SeamCost(seam="target_logits", calls=3, total_us=other_us),
+            SeamCost(seam="verify_result", calls=rounds, timed_calls=rounds, total_us=verify_us),
+            SeamCost(seam="target_logits", calls=3, timed_calls=3, total_us=other_us),
         ],
         threads_cpu_ms={"eagle3-probe-writer": cpu_ms},
     )

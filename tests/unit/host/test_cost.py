@@ -26,6 +26,9 @@ class Worker:
         time.sleep(HOSTS_S)
         return 7
 
+    def brief(self) -> None:
+        pass
+
     def fails(self) -> None:
         raise KeyError("host")
 
@@ -34,7 +37,7 @@ def wrapped_worker(book: CostBook) -> Any:
     module = ModuleType("host_module")
     module.Worker = type("Worker", (Worker,), dict(vars(Worker)))  # type: ignore[attr-defined]
     site = Guard(3, lambda _fault: None).site("t")
-    for name in ("outer", "inner", "fails"):
+    for name in ("outer", "inner", "brief", "fails"):
         tap = Tap(site, before=lambda _call: time.sleep(OURS_S))
         row = Seam(name, "host_module", f"Worker.{name}", (), "", "test")
         wrap(module, row, [tap], book)
@@ -63,12 +66,23 @@ def test_call_that_raises_is_counted_and_raises() -> None:
     assert totals(book)["fails"][0] == 2
 
 
+def test_few_calls_are_timed_and_stand_for_all() -> None:
+    book = CostBook()
+    worker = wrapped_worker(book)
+    for _ in range(cost.TIMED_EVERY + 2):
+        worker.brief()
+    [seam] = book.take().seams
+    assert (seam.calls, seam.timed_calls) == (cost.TIMED_EVERY + 2, 2)
+    assert seam.total_us / seam.calls >= OURS_S * 1e6
+
+
 def test_record_is_due_every_few_seconds_and_starts_anew(monkeypatch: Any) -> None:
     book = CostBook()
     taken = []
     book.when_due = lambda: taken.append(book.take())
     clock = book.clock("a")
     for second in range(1, 23):
+        clock.is_due()
         book.add(clock, 1000, second * 1_000_000_000)
     assert [sum(s.calls for s in record.seams) for record in taken] == [7, 6, 6]
 

@@ -13,6 +13,7 @@ from unit.trace.samples import STATIC, replace, static_finding, static_findings,
 
 from sglang_eagle3_probe.report import comparison, json_out, terminal
 from sglang_eagle3_probe.report.verdict import Report, build, sentence
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.record_base import Record
 
@@ -185,3 +186,10 @@ def test_own_cost_is_told(tmp_path: Path) -> None:
     assert "own threads 0.42 % of a core" in flat
     [rank] = json_out.as_dict(made)["ranks"]
     assert rank["cost"]["round_us"] == pytest.approx(7.5)
+
+
+def test_sentence_tells_the_accept_length_once(tmp_path: Path) -> None:
+    records = [r for r in samples.clean() if not isinstance(r, VerifyRound)]
+    made = report(tmp_path, [*records, *samples.rounds(400, (0.0, 0.0, 0.0))])
+    assert [f.code for f in made.findings] == ["E3P601"]
+    assert sentence(made).lower().count("accept length") == 1

@@ -359,8 +359,13 @@ def probe_cost(rounds_count: int = 400, **changes: Any) -> ProbeCost:
     values: dict[str, Any] = {
         "window_s": 5.0,
         "seams": [
-            SeamCost(seam="verify_result", calls=rounds_count, total_us=7.0 * rounds_count),
-            SeamCost(seam="target_logits", calls=10, total_us=200.0),
+            SeamCost(
+                seam="verify_result",
+                calls=rounds_count,
+                timed_calls=rounds_count // 16,
+                total_us=7.0 * rounds_count,
+            ),
+            SeamCost(seam="target_logits", calls=10, timed_calls=1, total_us=200.0),
         ],
         "threads_cpu_ms": {"eagle3-probe-writer": 21.0},
     }

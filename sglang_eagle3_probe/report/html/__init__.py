@@ -1,0 +1,1 @@
+"""The report as one HTML file: no request to any host, readable with scripts switched off."""
