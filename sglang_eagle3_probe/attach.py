@@ -30,6 +30,7 @@ def attach_scheduler(settings: Settings) -> Session:
     from .taps.draft_forward import DraftForwardTap
     from .taps.draft_load import DraftLoadTap
     from .taps.draft_vocabulary import DraftVocabulary
+    from .taps.metrics import MetricsTap
     from .taps.requests import RequestEndTap
     from .taps.scheduler_start import SchedulerStartTap
     from .taps.static_findings import StaticFindingsTap
@@ -48,7 +49,13 @@ def attach_scheduler(settings: Settings) -> Session:
     handlers.update(
         {
             # Seams last on return, so that the report comes after the arguments in the log.
-            "scheduler_start": [start.seams, static.scheduler, start.arguments, start.ranks],
+            "scheduler_start": [
+                start.seams,
+                static.scheduler,
+                start.arguments,
+                start.ranks,
+                MetricsTap(session).tap,
+            ],
             "layer_ids": [static.layer_ids, LayerIdsPatch(session)],
             "layer_ids_delegation": [DelegationPatch(session)],
             # The patch is outermost: the tap shows what goes on to the draft.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sglang_eagle3_probe import __version__
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
-from sglang_eagle3_probe.cli import diff, doctor, explain, export, report, show, tail
+from sglang_eagle3_probe.cli import diff, doctor, explain, export, report, show, tail, top
 from sglang_eagle3_probe.cli.errors import UsageError
 from sglang_eagle3_probe.trace.reader import TraceError
 
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (doctor, report, diff, tail, show, export, explain):
+    for module in (doctor, report, diff, tail, top, show, export, explain):
         module.add(commands)
     return result
 

@@ -28,10 +28,10 @@ def add(commands: Any) -> None:
     )
     command.add_argument("trace", type=Path, metavar="DIR", help="trace directory")
     command.add_argument(
-        "--window", type=_seconds, default=30.0, metavar="S", help="seconds averaged (default 30)"
+        "--window", type=seconds, default=30.0, metavar="S", help="seconds averaged (default 30)"
     )
     command.add_argument(
-        "--every", type=_seconds, default=5.0, metavar="S", help="seconds between lines (default 5)"
+        "--every", type=seconds, default=5.0, metavar="S", help="seconds between lines (default 5)"
     )
     command.add_argument(
         "--until-end", action="store_true", help="stop when every process has written its footer"
@@ -171,7 +171,8 @@ def _short(process: str) -> str:
     return " ".join(words)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """An argument that is a time."""
     try:
         value = float(text)
     except ValueError:

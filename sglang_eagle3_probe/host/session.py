@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .. import __version__
 from ..settings import Settings
@@ -51,6 +51,14 @@ class DraftFacts:
     not_filled: list[str] = field(default_factory=list)
 
 
+class Feed(Protocol):
+    """Takes records on the thread that made them."""
+
+    def put(self, record: Record) -> None:
+        """Never blocks, never raises."""
+        ...
+
+
 class Session:
     """Settings, recorder, guard and the facts that one tap learns and another needs."""
 
@@ -87,12 +95,17 @@ class Session:
         """Capture mode, logits shape and hidden states shape of the latest target prefill."""
         self._draft_files: DraftFiles | None = None
         self._digests: dict[str, str] = {}
+        self.feed: Feed | None = None
+        """Gets every record too, once somebody counts them while the server runs."""
         self.on_target_model: list[Callable[[Any], None]] = []
         """Called with the target model as soon as its layer ids are set."""
 
     def emit(self, record: Record) -> None:
         """Hand a record to the writer thread. Never blocks, never raises."""
         self.recorder.emit(record)
+        feed = self.feed
+        if feed is not None:
+            feed.put(record)
 
     def say(self, message: str, *args: Any) -> None:
         """One line in the server's log."""

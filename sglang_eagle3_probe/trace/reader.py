@@ -13,6 +13,7 @@ from sglang_eagle3_probe.trace.parallel import Job, read_all
 from sglang_eagle3_probe.trace.process_trace import Block, Fold, Problem, ProcessTrace
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import FORMAT_VERSION
+from sglang_eagle3_probe.trace.runs import RANKS, is_other_run
 
 __all__ = [
     "KNOWN_TYPES",
@@ -27,8 +28,6 @@ __all__ = [
     "process_name",
     "read",
 ]
-
-RANKS = ("tp", "dp", "pp")
 
 
 @dataclass
@@ -45,7 +44,7 @@ class Trace:
         """
         runs: list[list[ProcessTrace]] = []
         for process in sorted(self.processes, key=lambda p: p.header.wall_s if p.header else 0.0):
-            if not runs or any(_is_other_run(process, member) for member in runs[-1]):
+            if not runs or any(is_other_run(process.header, m.header) for m in runs[-1]):
                 runs.append([])
             runs[-1].append(process)
         return [Trace(self.path, _in_rank_order(members)) for members in runs]
@@ -61,15 +60,6 @@ def _in_rank_order(processes: Iterable[ProcessTrace]) -> list[ProcessTrace]:
         return (header.role if header else "~", ranks, process.name)
 
     return sorted(processes, key=key)
-
-
-def _is_other_run(a: ProcessTrace, b: ProcessTrace) -> bool:
-    if a.header is None or b.header is None or a.header.role != b.header.role:
-        return False
-    x, y = a.header.ranks, b.header.ranks
-    same_rank = all(getattr(x, f"{n}_rank") == getattr(y, f"{n}_rank") for n in RANKS)
-    other_size = any(getattr(x, f"{n}_size") != getattr(y, f"{n}_size") for n in RANKS)
-    return same_rank or other_size
 
 
 def read(

@@ -30,6 +30,7 @@ SITES = (
     "acceptance",
     "static_findings",
     "probe_cost",
+    "metrics",
 )
 
 
