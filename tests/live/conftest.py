@@ -30,6 +30,7 @@ class Models:
 
     root: Path
     _made: dict[str, Path] = field(default_factory=dict)
+    _changes: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Path:
         from fixtures.materialise import materialise
@@ -39,10 +40,11 @@ class Models:
         return self._made[name]
 
     def variant(self, name: str, label: str, **changes: Any) -> Path:
-        """A draft with another config or without some tensor."""
+        """A draft with another config or without some tensor; a label means the same everywhere."""
         from fixtures.materialise import draft_variant
 
         key = f"{name}-{label}"
+        assert self._changes.setdefault(key, changes) == changes, f"two drafts are called {key}"
         if key not in self._made:
             self._made[key] = draft_variant(name, self.root / key, **changes)
         return self._made[key]

@@ -114,7 +114,9 @@ def test_another_theta_than_in_training(
     """Trained with 10000. A theta far below costs acceptance; one above, such as 1e6, costs this
     small draft nothing (a replay gives 2.80 for both), so only the trainer's notes tell.
     """
-    draft = models.variant("deepseek-draft-default", "theta", config_overrides={"rope_theta": 10.0})
+    draft = models.variant(
+        "deepseek-draft-default", "low-theta", config_overrides={"rope_theta": 10.0}
+    )
     assert "E3P513" in predicted(models, draft)
     with probed(models["deepseek"], draft, tmp_path) as run:
         answers = run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
