@@ -77,7 +77,7 @@ class DraftBuiltTap:
         self._session.weights = record
         self._session.emit(record)
         self._session.say(
-            "draft weights: %d names offered, nobody took %s, nobody filled %s; "
+            "draft weights: %d tensors read; left over: %s; parameters unfilled: %s; "
             "embedding: %s, head: %s",
             record.loaded_names,
             record.not_taken or "none",
