@@ -32,6 +32,7 @@ from sglang_eagle3_probe.trace.records import (
     Progress,
 )
 from sglang_eagle3_probe.trace.rounds import Outcome
+from sglang_eagle3_probe.trace.runs import may_lead_group
 
 WINDOW_S = 60
 BATCHES = (-1, -1)
@@ -104,13 +105,8 @@ class LiveRank:
 
     @property
     def may_be_first(self) -> bool:
-        """Whether it can be the first of its group: rank 0, or with DP attention, where all groups
-        share the tensor-parallel ranks, the first of its share."""
-        if self.header is None or not self.tp_rank:
-            return True
-        ranks = self.header.ranks
-        share = (ranks.tp_size or 1) // (ranks.dp_size or 1)
-        return self.group > 0 and self.tp_rank == self.group * share
+        """Whether it can stand for its group."""
+        return self.header is None or may_lead_group(self.header.ranks)
 
     def add(self, record: Record) -> None:
         """Take in the process's next record."""

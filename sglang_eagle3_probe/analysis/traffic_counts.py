@@ -19,6 +19,7 @@ from sglang_eagle3_probe.trace.acceptance_records import (
 )
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import Header
+from sglang_eagle3_probe.trace.runs import may_lead_group
 
 BLOCK = 1024
 """Records counted together."""
@@ -102,17 +103,16 @@ class TrafficCounts:
 
 
 class LeadTraffic(TrafficCounts):
-    """Counts of a process whose rounds will be counted; tensor-parallel ranks all see the same, so
-    those beside the first are passed over."""
+    """Counts of a process whose rounds may be counted; those of other ranks are passed over."""
 
     def __init__(self) -> None:
         super().__init__()
         self.passed_over = False
 
     def add(self, block: Passing) -> None:
-        """Count records that pass by, if this is the first tensor-parallel rank."""
+        """Count records that pass by, if this rank can stand for its group."""
         header = block.header
-        if isinstance(header, Header) and header.ranks.tp_rank:
+        if isinstance(header, Header) and not may_lead_group(header.ranks):
             self.passed_over = True
         else:
             super().add(block)

@@ -13,7 +13,7 @@ from sglang_eagle3_probe.trace.files import by_process
 from sglang_eagle3_probe.trace.parts import FILE_NAME
 from sglang_eagle3_probe.trace.reader import decode_line, process_name
 from sglang_eagle3_probe.trace.records import AnyRecord, Header
-from sglang_eagle3_probe.trace.runs import newest_run
+from sglang_eagle3_probe.trace.runs import split_runs
 
 CHUNK = 4 * 1024 * 1024
 LONGEST_LINE = 2 * CHUNK
@@ -108,7 +108,9 @@ class NewestRun:
         }
         self._headers = {name: header for name, header in headers.items() if header is not None}
         self.headless = len(headers) - len(self._headers)
-        self.processes, self.older_runs = newest_run(self._headers)
+        runs = split_runs(self._headers)
+        self.processes = set(runs[-1]) if runs else set()
+        self.older_runs = max(0, len(runs) - 1)
 
     def holds(self, process: str) -> bool:
         """Whether a process belongs to it."""

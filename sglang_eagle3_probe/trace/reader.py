@@ -13,7 +13,7 @@ from sglang_eagle3_probe.trace.parallel import Job, read_all
 from sglang_eagle3_probe.trace.process_trace import Block, Fold, Problem, ProcessTrace
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.records import FORMAT_VERSION
-from sglang_eagle3_probe.trace.runs import RANKS, is_other_run
+from sglang_eagle3_probe.trace.runs import RANKS, split_runs
 
 __all__ = [
     "KNOWN_TYPES",
@@ -38,16 +38,10 @@ class Trace:
     processes: list[ProcessTrace]
 
     def runs(self) -> list[Trace]:
-        """Split by server run, oldest first: a directory may be used for several starts.
-
-        A new run begins where a rank appears again, or where the size of the deployment changes.
-        """
-        runs: list[list[ProcessTrace]] = []
-        for process in sorted(self.processes, key=lambda p: p.header.wall_s if p.header else 0.0):
-            if not runs or any(is_other_run(process.header, m.header) for m in runs[-1]):
-                runs.append([])
-            runs[-1].append(process)
-        return [Trace(self.path, _in_rank_order(members)) for members in runs]
+        """Split by server run, oldest first."""
+        members = {process.name: process for process in self.processes}
+        runs = split_runs({name: process.header for name, process in members.items()})
+        return [Trace(self.path, _in_rank_order(members[name] for name in run)) for run in runs]
 
     def newest_run(self) -> Trace:
         return self.runs()[-1]

@@ -10,6 +10,7 @@ from unit.trace import samples
 from sglang_eagle3_probe.analysis.traffic_counts import LeadTraffic
 from sglang_eagle3_probe.report import json_out
 from sglang_eagle3_probe.report.verdict import build
+from sglang_eagle3_probe.rules import evidence
 from sglang_eagle3_probe.rules.evidence import read_evidence
 from sglang_eagle3_probe.trace.acceptance_records import Refusals, RequestStart
 from sglang_eagle3_probe.trace.reader import read
@@ -64,3 +65,21 @@ def test_one_pass_or_two(tmp_path: Path, lacking: str | None) -> None:
     assert expected.evidence.understood.anatomy.joined > 100
     assert json_out.as_text(build(once)) == json_out.as_text(expected)
     assert json_out.as_text(build(once)) == json_out.as_text(expected)  # nothing was used up
+
+
+def test_every_group_is_counted_in_the_first_pass_with_dp_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the groups share the tensor-parallel ranks: the second group has no rank 0."""
+    for tp in range(4):
+        head = samples.header(ranks=Ranks(tp_rank=tp, tp_size=4, dp_rank=tp // 2, dp_size=2))
+        records = [*samples.clean(0), *traffic(tp // 2)]
+        samples.write(tmp_path, records, head=head, name=f"probe-scheduler-tp{tp}-pid{tp}")
+    expected = build(read(tmp_path))
+
+    def again(_files: object) -> None:
+        raise AssertionError("a trace is read a second time")
+
+    monkeypatch.setattr(evidence, "read_traffic", again)
+    once = build(read_evidence(tmp_path))
+    assert json_out.as_text(once) == json_out.as_text(expected)
