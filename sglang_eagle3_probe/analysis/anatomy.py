@@ -252,6 +252,15 @@ class Anatomy:
         empty = CauseShare(cause, 0, self.refused, self.rounds)
         return next((share for share in self.total if share.cause == cause), empty)
 
+    def by_position(self, cause: str) -> list[tuple[int, CauseShare]]:
+        """(position, share) of one cause, where it occurred."""
+        return [
+            (position, share)
+            for position, shares in enumerate(self.positions)
+            for share in shares
+            if share.cause == cause
+        ]
+
 
 def anatomy(counts: RefusalCounts, outcomes: Mapping[tuple[int, int], int]) -> Anatomy:
     """Shares of the causes.

@@ -84,6 +84,10 @@ TARGET_EMBEDDING = ModuleHook(
     why="level stats compares slots with the embedding output, before layer 0 may overwrite it",
 )
 
+_EXTEND_LOGITS_WHY = (
+    "logits of the draft extend, of which the first draft of the next round is made"
+)
+_REQUEST_OUTPUT_WHY = "every finished request passes here, with the totals that its answer reports"
 _LAYER_IDS_WHY = (
     "the list of aux layer ids arrives here (before any graph is captured, from 0.5.11 on); "
     "-1 and the order of the list are honoured here"
@@ -318,7 +322,7 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         attribute="EAGLEDraftExtendCudaGraphRunner.replay",
         parameters=("forward_batch",),
         releases=Releases("0.5.9", "0.5.13.post1"),
-        why="logits of the draft extend, of which the first draft of the next round is made",
+        why=_EXTEND_LOGITS_WHY,
     ),
     Seam(
         name="draft_extend_graph",
@@ -326,7 +330,7 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         attribute="EAGLEDraftExtendCudaGraphRunner.execute",
         parameters=("forward_batch",),
         releases=Releases("0.5.14"),
-        why="logits of the draft extend, of which the first draft of the next round is made",
+        why=_EXTEND_LOGITS_WHY,
     ),
     Seam(
         name="request_output",
@@ -334,7 +338,7 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         attribute="SchedulerOutputProcessorMixin.stream_output",
         parameters=("reqs", "skip_req"),
         releases=Releases("0.5.9", "0.5.12.post1"),
-        why="every finished request passes here, with the totals that its answer reports",
+        why=_REQUEST_OUTPUT_WHY,
     ),
     Seam(
         name="request_output",
@@ -342,7 +346,7 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         attribute="SchedulerOutputStreamer.stream_output",
         parameters=("reqs", "skip_req"),
         releases=Releases("0.5.13"),
-        why="every finished request passes here, with the totals that its answer reports",
+        why=_REQUEST_OUTPUT_WHY,
     ),
 )
 """Wrapped in scheduler processes, and only while the probe is on."""

@@ -35,9 +35,7 @@ def _check(evidence: Evidence, _earlier: Sequence[Result]) -> list[Result]:
             f"{share.count} of {share.reached} rounds that got there ({share.lost:.1%})",
             "verify_round.out_of_vocab",
         )
-        for position, shares in enumerate(parts.positions)
-        for share in shares
-        if share.cause == "out_of_vocab"
+        for position, share in parts.by_position("out_of_vocab")
     ]
     return [
         RULE.finding(

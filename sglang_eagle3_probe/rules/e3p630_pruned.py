@@ -41,9 +41,7 @@ def _check(evidence: Evidence, _earlier: Sequence[Result]) -> list[Result]:
                     f"{share.count} of {share.reached} rounds that got there ({share.lost:.1%})",
                     "refusals.ranks",
                 )
-                for position, shares in enumerate(parts.positions)
-                for share in shares
-                if share.cause == "pruned"
+                for position, share in parts.by_position("pruned")
             ]
             + [Seen("steps, topk, draft tokens", list(setting or ()), "arguments.in_force")],
             "raise --speculative-num-draft-tokens, or lower topk or steps, and compare the runs "

@@ -176,14 +176,19 @@ def test_the_end_of_the_last_request_tells_early(clock: Clock) -> None:
         assert len(session.records) == int(finished)
 
 
-def test_on_a_gpu_every_fifth_unit_is_timed_by_events(clock: Clock) -> None:
-    session = FakeSession("cuda")
+def on_a_gpu(clock: Clock, pairs: int) -> tuple[FakeSession, PhaseTimesTap, FakeDevice]:
+    """A tap that has chosen the device's clock, with a pool of so many event pairs."""
+    session, device = FakeSession("cuda"), FakeDevice()
     taps = PhaseTimesTap(session)  # type: ignore[arg-type]
-    device = FakeDevice()
     taps._clock = "device"
     taps._stride = phase_times.DEVICE_STRIDE
-    taps._events = EventTimer(device.event, lambda: device.capturing, pairs=8)
+    taps._events = EventTimer(device.event, lambda: device.capturing, pairs=pairs)
     taps._next_s = clock.now + 1000.0
+    return session, taps, device
+
+
+def test_on_a_gpu_every_fifth_unit_is_timed_by_events(clock: Clock) -> None:
+    session, taps, device = on_a_gpu(clock, pairs=8)
     for _ in range(20):
         one_round(taps, clock, 4)
         device.catch_up()
@@ -202,13 +207,7 @@ def test_on_a_gpu_every_fifth_unit_is_timed_by_events(clock: Clock) -> None:
 
 
 def test_a_device_that_is_behind_uses_the_pool_up(clock: Clock) -> None:
-    session = FakeSession("cuda")
-    taps = PhaseTimesTap(session)  # type: ignore[arg-type]
-    device = FakeDevice()
-    taps._clock = "device"
-    taps._stride = phase_times.DEVICE_STRIDE
-    taps._events = EventTimer(device.event, lambda: device.capturing, pairs=2)
-    taps._next_s = clock.now + 1000.0
+    session, taps, device = on_a_gpu(clock, pairs=2)
     for _ in range(10):
         one_round(taps, clock, 4)
     device.catch_up()
