@@ -21,7 +21,7 @@ from sglang_eagle3_probe.trace.records import Fault
 
 from . import models
 from .engines import Engine, EngineError, wait_all
-from .equality import compare, model_paths, prompts
+from .equality import at_each_level, compare, model_paths, prompts
 from .overhead import HIDDEN, LAYERS
 from .runs import Run
 
@@ -37,14 +37,7 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     models.write_draft(draft, HIDDEN, None)
     paths = {LLAMA: (str(target), str(draft)), TREE: model_paths(place, "deepseek", stock=True)}
     groups = {
-        run_: [
-            Engine(level, run_.arguments(*paths[run_]), place / run_.name, probe=probe)
-            for level, probe in (
-                ("off", None),
-                ("wiring", {"level": "wiring"}),
-                ("stats", {"level": "stats"}),
-            )
-        ]
+        run_: at_each_level(run_.arguments(*paths[run_]), place / run_.name)
         for run_ in (LLAMA, TREE)
     }
     everything = [engine for engines in groups.values() for engine in engines]

@@ -43,17 +43,17 @@ def model_paths(place: Path, family: str, *, stock: bool) -> tuple[str, str]:
     return str(target), str(draft)
 
 
-def engines_of(run: Run, place: Path) -> list[Engine]:
-    """Off, wiring, stats."""
-    model, draft = model_paths(place, run.family, stock=True)
-    arguments = run.arguments(model, draft)
-    folder = place / run.name
+def at_each_level(arguments: dict[str, Any], folder: Path) -> list[Engine]:
+    """The same engine without the probe, at level wiring and at level stats."""
     # Engines of other runs, started at the same time, take unequal shares of the GPUs' memory.
     unchecked = {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
     return [
-        Engine("off", arguments, folder, environment=unchecked),
-        Engine("wiring", arguments, folder, probe={"level": "wiring"}, environment=unchecked),
-        Engine("stats", arguments, folder, probe={"level": "stats"}, environment=unchecked),
+        Engine(level, arguments, folder, probe=probe, environment=unchecked)
+        for level, probe in (
+            ("off", None),
+            ("wiring", {"level": "wiring"}),
+            ("stats", {"level": "stats"}),
+        )
     ]
 
 
@@ -66,7 +66,10 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     ]
     # flashinfer's kernels compile for minutes: meanwhile the others are checked.
     chosen.sort(key=lambda r: r.backend != "triton")
-    started = {r: engines_of(r, place) for r in chosen}
+    started = {
+        r: at_each_level(r.arguments(*model_paths(place, r.family, stock=True)), place / r.name)
+        for r in chosen
+    }
     everything = [engine for engines in started.values() for engine in engines]
     until = time.monotonic() + options.start_timeout
     try:
@@ -103,11 +106,7 @@ def compare(run_: Run, engines: list[Engine], options: argparse.Namespace, out: 
         tokens[engine.name] = [a["tokens"] for a in answers]
         meta[engine.name] = answers[-1]["meta"]
     for engine in engines[1:]:
-        same = sum(
-            mine == theirs
-            for call, other in zip(tokens[engine.name], tokens["off"], strict=True)
-            for mine, theirs in zip(call, other, strict=True)
-        )
+        same = equal_requests(tokens[engine.name], tokens["off"])
         out.say(
             check="equality",
             run=run_.name,
@@ -118,6 +117,15 @@ def compare(run_: Run, engines: list[Engine], options: argparse.Namespace, out: 
             tokens_each=options.new_tokens,
             **trace_facts(engine),
         )
+
+
+def equal_requests(calls: list[list[list[int]]], others: list[list[list[int]]]) -> int:
+    """Requests with the same tokens in both. calls: call -> request -> tokens."""
+    return sum(
+        mine == theirs
+        for call, other in zip(calls, others, strict=True)
+        for mine, theirs in zip(call, other, strict=True)
+    )
 
 
 def trace_facts(engine: Engine) -> dict[str, Any]:

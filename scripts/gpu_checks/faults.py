@@ -14,7 +14,7 @@ from sglang_eagle3_probe.trace.records import Fault, SlotStats, StatsCoverage
 
 from . import plugins
 from .engines import Engine, EngineError, launch_all
-from .equality import REQUESTS, model_paths, prompts
+from .equality import REQUESTS, equal_requests, model_paths, prompts
 from .runs import Run
 
 RUN = Run("v2", 1, 1, "triton", "llama")
@@ -61,11 +61,7 @@ def compare(
         one.flush()
         calls = [one.generate(prompts(REQUESTS, seed), options.new_tokens) for seed in (2, 3)]
         answers[one.name] = [call["tokens"] for call in calls]
-    same = sum(
-        mine == theirs
-        for call, other in zip(answers[engine.name], answers[reference.name], strict=True)
-        for mine, theirs in zip(call, other, strict=True)
-    )
+    same = equal_requests(answers[engine.name], answers[reference.name])
     process = read(engine.traces).processes[0]
     faults = process.of(Fault)
     stats = process.of(SlotStats)
