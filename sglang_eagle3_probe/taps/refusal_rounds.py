@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -16,6 +14,7 @@ from ..device.layout import row_step
 from ..device.refusals import LAYOUT, NOTHING_REFUSED, SEEN, UNKNOWN
 from ..host.session import Session
 from ..trace.acceptance_records import Refusals
+from .reading_thread import ReadingThread
 
 PAUSE_S = 0.001
 """Slept now and then while reading, so that the scheduler's thread is not kept waiting."""
@@ -62,28 +61,17 @@ class RefusalReader:
         self._session = session
         self._since = 0
         self._joins: dict[int, Join] = {}
-        self._jobs: queue.Queue[tuple[Snapshot, list[Join]]] = queue.Queue(maxsize=8)
-        self._site = session.guard.site("refusals_reader")
-        self.dropped = 0
-        threading.Thread(target=self._run, name="eagle3-probe-refusals", daemon=True).start()
+        self._thread = ReadingThread(session.guard.site("refusals_reader"), "eagle3-probe-refusals")
 
     def put(self, snapshot: Snapshot, joins: list[Join]) -> None:
         """Hand a snapshot over; a full queue drops it and counts."""
-        try:
-            self._jobs.put_nowait((snapshot, joins))
-        except queue.Full:
-            self.dropped += 1
+        self._thread.put(lambda: self._emit(snapshot, joins))
 
-    def _run(self) -> None:
-        while True:
-            snapshot, joins = self._jobs.get()
-            if self._site.enabled:
-                with self._site:
-                    self._site.check()
-                    for count, record in enumerate(self.read(snapshot, joins)):
-                        self._session.emit(record)
-                        if count % PAUSE_EVERY == 0:
-                            time.sleep(PAUSE_S)
+    def _emit(self, snapshot: Snapshot, joins: list[Join]) -> None:
+        for count, record in enumerate(self.read(snapshot, joins)):
+            self._session.emit(record)
+            if count % PAUSE_EVERY == 0:
+                time.sleep(PAUSE_S)
 
     def read(self, snapshot: Snapshot, joins: list[Join]) -> Iterable[Refusals]:
         """Records of the rounds that the snapshot has and the host has resolved.

@@ -6,10 +6,7 @@ drains. On a thread of its own, without CUDA: reading snapshots and writing reco
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +20,7 @@ from ..device.tap import record
 from ..device.window import WindowSummary, rows_as_one, share_found, summarise
 from ..host.session import Session
 from ..trace.records import SlotStats, SlotWindow, StatsCoverage
+from .reading_thread import ReadingThread
 from .site_clock import SiteClock, Unit
 from .tensors import is_capturing
 
@@ -220,10 +218,7 @@ class SnapshotReader:
         self._recent: dict[str, NDArray[np.uint64]] = {}
         """Fingerprints of the window before: a forward may straddle two windows."""
         self._tapped: dict[str, Literal["replay", "eager", "mixed"]] = {}
-        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=8)
-        self._site = session.guard.site("slot_stats_reader")
-        self._dropped = 0
-        threading.Thread(target=self._run, name="eagle3-probe-stats", daemon=True).start()
+        self._thread = ReadingThread(session.guard.site("slot_stats_reader"), "eagle3-probe-stats")
 
     def put(
         self,
@@ -233,19 +228,8 @@ class SnapshotReader:
         ring_bytes: int,
     ) -> None:
         """Hand a snapshot over; a full queue drops it and counts."""
-        refused = {**refused, "reader_busy": self._dropped}
-        try:
-            self._jobs.put_nowait(lambda: self._read(job, skipped, refused, ring_bytes))
-        except queue.Full:
-            self._dropped += 1
-
-    def _run(self) -> None:
-        while True:
-            job = self._jobs.get()
-            if self._site.enabled:
-                with self._site:
-                    self._site.check()
-                    job()
+        refused = {**refused, "reader_busy": self._thread.dropped}
+        self._thread.put(lambda: self._read(job, skipped, refused, ring_bytes))
 
     def _read(
         self,
