@@ -121,8 +121,8 @@ def as_lines(situation: Situation, intent: Intent, width: int) -> list[Line]:
     if len(intent.readings) > 1:
         lines += wrapped(
             "  ",
-            "Which one is right is decided by replay: record a few requests with level capture, "
-            "then run sglang-eagle3-probe infer-layers.",
+            "Which one is right the training recipe says; from a coming version on also "
+            "sglang-eagle3-probe infer-layers, on a few requests recorded at level capture.",
             width,
         )
     return lines

@@ -37,7 +37,8 @@ def _check(situation: Situation) -> list[Result]:
         RULE.unknown(
             "NeMo does not write the layer ids of training; the default boundaries "
             f"{list(found.boundaries)} are in force",
-            "the aux layer ids in the training recipe, or `infer-layers` on captured states",
+            "the aux layer ids in the training recipe, or (in a coming version) `infer-layers` on "
+            "captured states",
         )
     ]
 
