@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import random
 import shlex
 import signal
 import socket
@@ -30,6 +31,8 @@ import psutil
 SITE = Path(__file__).resolve().parent / "site"
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
+
+_PORTS = (12000, 21000)
 
 # Ends the server's process group when the process that started the server is gone, however it
 # went: its end of the pipe closes then.
@@ -388,9 +391,18 @@ def _is_token_ids(prompts: Sequence[Any]) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free and is not handed to anybody by chance while the server still imports.
+
+    The kernel gives out its ephemeral ports (32768 and up), to SGLang's own sockets too; SGLang
+    looks for others between 22000 and 29999. A port of theirs that is free now may be taken when
+    the server binds it half a minute later: it then ends, saying that it was ready.
+    """
+    for _ in range(64):
+        port = random.SystemRandom().randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RigServerError(f"no free port found between {_PORTS[0]} and {_PORTS[1]}")
 
 
 def _wait_for_group(group: int, timeout: float = 10.0) -> None:
