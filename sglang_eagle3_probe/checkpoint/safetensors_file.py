@@ -43,6 +43,11 @@ class Entry:
 
 def read_header(path: Path, name: str) -> dict[str, Entry]:
     """Every tensor's dtype, shape and place; the header is all that is read."""
+    return read_description(path, name)[0]
+
+
+def read_description(path: Path, name: str) -> tuple[dict[str, Entry], dict[str, str]]:
+    """The header as ``read_header`` has it, and the texts under ``__metadata__``."""
     with opened(path) as (file, size):
         if size < 8:
             raise CheckpointError(
@@ -61,14 +66,15 @@ def read_header(path: Path, name: str) -> dict[str, Entry]:
             )
         data = read_exactly(file, 8, length)
     header = parse_object(data, f"{path} (header)")
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", None)
     begin = 8 + length
     entries = {
         tensor: _entry(path, name, tensor, row, begin, size - begin)
         for tensor, row in header.items()
     }
     _no_overlap(path, entries)
-    return entries
+    texts = metadata if isinstance(metadata, dict) else {}
+    return entries, {key: text for key, text in texts.items() if isinstance(text, str)}
 
 
 def _entry(path: Path, name: str, tensor: str, row: Any, begin: int, room: int) -> Entry:
