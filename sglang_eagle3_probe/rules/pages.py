@@ -40,6 +40,8 @@ def index() -> str:
         "runs these too when it loads the draft, and `report` shows what they said. Exit codes: 0 "
         "clean (notes allowed), 1 errors or warnings, 2 could not run. These pages are generated "
         "from the rules: `python -m sglang_eagle3_probe.rules.pages docs/rules`.\n\n"
+        "| Codes | About |\n"
+        "| --- | --- |\n"
         "| E3P1xx | layer ids: which target layers reach the draft, in which order |\n"
         "| E3P2xx | aux hidden states lost, `fc` bypassed, algorithm flag, architecture |\n"
         "| E3P3xx | structure and weights of the draft |\n"

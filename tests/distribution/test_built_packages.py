@@ -55,9 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for name in ("one", "other"):
         place = tmp_path_factory.mktemp(name)
         source = tracked_copy(place / "source")
-        checked(
-            sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", source
-        )
+        checked(sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", source)
         outputs.append(place / "dist")
     return outputs[0], outputs[1]
 
