@@ -15,6 +15,7 @@ from sglang_eagle3_probe.host.target_classes import (
     CLASSES,
     NEWEST_READ,
     OLDEST_READ,
+    OWN_FORWARD,
     WITHOUT_SETTER,
     Fault,
     Reach,
@@ -37,9 +38,11 @@ __all__ = [
     "captured",
     "classes_of",
     "default_boundaries",
+    "embedding_by_probe",
     "ids_to_write",
     "known_faults",
     "lookup",
+    "order_by_probe",
     "output_ids",
     "reach",
     "reading",
@@ -186,6 +189,20 @@ def known_faults(target_class: str | None, sglang: str) -> tuple[Fault, ...]:
         return ()
     at = release(sglang)
     return tuple(f for f in row.faults if f.since <= at <= f.until)
+
+
+def order_by_probe(target_class: str | None) -> bool:
+    """Whether the probe reads a list with -1 as output ids and keeps the order of any list."""
+    row = lookup(target_class)
+    return row is not None and row.probed != "nothing"
+
+
+def embedding_by_probe(target_class: str | None) -> bool:
+    """Whether boundary 0 comes out right with the probe, from 0.5.9 on."""
+    row = lookup(target_class)
+    return (
+        row is not None and row.probed == "order and embedding" and target_class not in OWN_FORWARD
+    )
 
 
 def ids_to_write(

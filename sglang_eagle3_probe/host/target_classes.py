@@ -12,6 +12,9 @@ from typing import Literal, TypeAlias
 Release: TypeAlias = tuple[int, int, int]
 Reading = Literal["plus one", "as is unless the first is 1", "as is if the largest is N"]
 """What is done to an explicit list: h = id + 1; or deepseek_v2's and gpt_oss's conditions."""
+Probed = Literal["nothing", "order", "order and embedding"]
+"""What the probe does for a class: keep the order of a list and read -1; also capture boundary 0 in
+every release from 0.5.9 on (``host/embedding_capture.py``)."""
 Reach = Literal["captured", "crash", "lost", "unknown"]
 """What becomes of a boundary: ``lost``: nothing is captured, one state fewer reaches the draft."""
 
@@ -29,6 +32,8 @@ class Fault:
     needs: str = ""
     """Condition besides the release; empty: always."""
     captures_nothing: bool = False
+    boundary: int | None = None
+    """The only boundary that is wrong; None: all are."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class TargetClass:
     default_shift: int = 0
     """Added to [2, N//2, N-3] when no list is given."""
     embedding_since: Release | None = OLDEST_READ
-    """Boundary 0 comes out right from here on; before, the first forward raises TypeError."""
+    """Boundary 0 comes out from here on (``faults`` say if it is right); before, TypeError."""
     embedding_known: bool = True
     last_since: Release | None = None
     """Boundary N comes out from here on."""
@@ -52,6 +57,7 @@ class TargetClass:
     strict_since: Release | None = None
     """From here on a state that was not captured is a RuntimeError instead of a narrow tensor."""
     faults: tuple[Fault, ...] = ()
+    probed: Probed = "nothing"
     also: tuple[str, ...] = field(default=())
     """Architectures that inherit the setter (in 0.5.23)."""
 
@@ -79,6 +85,17 @@ def _nothing(since: int, until: int) -> Fault:
     )
 
 
+def _embedding_overwritten(since: int) -> Fault:
+    """The loop appends the embedding output itself, no copy of it (seen with in-place norms)."""
+    return Fault(
+        _v(since),
+        _v(20),
+        "what is captured as the embedding output is overwritten on a GPU by the residual stream "
+        "of later layers",
+        boundary=0,
+    )
+
+
 _NO_RESIDUAL = Fault(
     _v(17),
     _v(23),
@@ -96,6 +113,7 @@ CLASSES: dict[str, TargetClass] = {
     "LlamaForCausalLM": TargetClass(
         "llama",
         embedding_since=_v(22),
+        probed="order and embedding",
         also=(
             "MistralForCausalLM", "MistralFormatForCausalLM", "Ministral3ForCausalLM",
             "Phi3ForCausalLM", "InternLM3ForCausalLM", "IQuestCoderForCausalLM",
@@ -103,14 +121,25 @@ CLASSES: dict[str, TargetClass] = {
         ),
     ),
     "Llama4ForCausalLM": TargetClass(
-        "llama4", embedding_since=_v(21), also=("Llama4ForConditionalGeneration",)
+        "llama4",
+        embedding_since=_v(21),
+        probed="order",
+        also=("Llama4ForConditionalGeneration",),
     ),
-    "Qwen2ForCausalLM": TargetClass("qwen2"),
-    "Qwen3ForCausalLM": TargetClass("qwen3"),
-    "Qwen2_5_VLForConditionalGeneration": TargetClass("qwen2_5_vl"),
-    "Qwen2MoeForCausalLM": TargetClass("qwen2_moe", past_end="crash"),
+    "Qwen2ForCausalLM": TargetClass(
+        "qwen2", faults=(_embedding_overwritten(6),), probed="order and embedding"
+    ),
+    "Qwen3ForCausalLM": TargetClass(
+        "qwen3", faults=(_embedding_overwritten(6),), probed="order and embedding"
+    ),
+    "Qwen2_5_VLForConditionalGeneration": TargetClass(
+        "qwen2_5_vl", faults=(_embedding_overwritten(6),)
+    ),
+    "Qwen2MoeForCausalLM": TargetClass(
+        "qwen2_moe", past_end="crash", probed="order and embedding"
+    ),
     "Qwen3MoeForCausalLM": TargetClass(
-        "qwen3_moe", past_end="crash", also=("MellumForCausalLM",)
+        "qwen3_moe", past_end="crash", probed="order and embedding", also=("MellumForCausalLM",)
     ),
     "Qwen3NextForCausalLM": TargetClass("qwen3_next", first=_v(9), past_end="crash"),
     "Qwen3_5ForCausalLM": TargetClass(
@@ -119,6 +148,7 @@ CLASSES: dict[str, TargetClass] = {
     "Qwen3VLForConditionalGeneration": TargetClass(
         "qwen3_vl",
         first=_v(11),
+        faults=(_embedding_overwritten(11),),
         also=(
             "Qwen3VLMoeForConditionalGeneration", "InternS1ProForConditionalGeneration",
             "InternS2MobiusForConditionalGeneration", "InternS2PreviewForConditionalGeneration",
@@ -139,6 +169,7 @@ CLASSES: dict[str, TargetClass] = {
         embedding_since=_v(14),
         strict_since=_v(17),
         faults=(_partial(13),),
+        probed="order and embedding",
         also=(
             "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM",
             "MistralLarge3ForCausalLM",
@@ -151,6 +182,7 @@ CLASSES: dict[str, TargetClass] = {
         embedding_since=_v(14),
         strict_since=_v(17),
         faults=(_partial(13, 10),),
+        probed="order and embedding",
     ),
     "Glm4MoeLiteForCausalLM": TargetClass(
         "glm4_moe_lite",
@@ -160,7 +192,10 @@ CLASSES: dict[str, TargetClass] = {
         faults=(_partial(20, 13),),
     ),
     "Glm4MoeForCausalLM": TargetClass(
-        "glm4_moe", embedding_since=_v(21), faults=(_partial(20),)
+        "glm4_moe",
+        embedding_since=_v(21),
+        faults=(_partial(20),),
+        probed="order and embedding",
     ),
     "Glm5NextForConditionalGeneration": TargetClass(
         "glm5_next", first=_v(20), embedding_known=False
@@ -170,7 +205,8 @@ CLASSES: dict[str, TargetClass] = {
         rule=((OLDEST_READ, "plus one"), (_v(17), "as is if the largest is N")),
         embedding_since=_v(17),
         last_since=_v(17),
-        faults=(_partial(20),),
+        faults=(_partial(20), _embedding_overwritten(17)),
+        probed="order and embedding",
     ),
     "MiniMaxM2ForCausalLM": TargetClass("minimax_m2", embedding_since=_v(11)),
     "MiniMaxM3SparseForCausalLM": TargetClass(
@@ -182,7 +218,7 @@ CLASSES: dict[str, TargetClass] = {
     "BailingMoEForCausalLM": TargetClass(
         "bailing_moe",
         first=_v(9),
-        faults=(_partial(20, 9),),
+        faults=(_partial(20, 9), _embedding_overwritten(9)),
         also=("BailingMoeForCausalLM", "BailingMoeV2ForCausalLM", "SarvamMoEForCausalLM"),
     ),
     "ExaoneMoEForCausalLM": TargetClass(
@@ -212,6 +248,8 @@ CLASSES: dict[str, TargetClass] = {
 BY_NAME: dict[str, TargetClass] = {
     name: row for base, row in CLASSES.items() for name in (base, *row.also)
 }
+OWN_FORWARD = frozenset({"TeleFLMForCausalLM"})
+"""Inherits the setter but not the forward that captures, so the probe has no copy to put in."""
 WITHOUT_SETTER = frozenset({
     "AfmoeForCausalLM", "ArceeForCausalLM", "BaichuanForCausalLM", "BailingMoeV2_5ForCausalLM",
     "ChatGLMModel", "Cohere2ForCausalLM", "CohereForCausalLM", "DbrxForCausalLM",

@@ -3,8 +3,8 @@
 embedding_capture: a list that holds -1 is output ids as a whole, and the embedding output
 (boundary 0) is captured like any other boundary. DeepSeek-V2/V3 read such a list as boundaries
 from 0.5.13 on, so -1 never matches and the other two are one layer early; up to 0.5.12 they add
-1. Boundary 0 itself can be captured from 0.5.14 on: the residual stream that enters layer 0 is
-the embedding output, cloned where it would be overwritten.
+1. Boundary 0 itself is captured by SGLang where its class can, and put in by ``embedding_copy``
+where it cannot (``host.embedding_capture``).
 
 capture_order: SGLang captures while it runs through the layers, so the concatenation is ascending
 whatever the list says. A draft that was trained on another order gets its blocks permuted back.
@@ -14,25 +14,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from ..host.call import Call
 from ..host.guard import ProbeConfigurationError
 from ..host.session import CapturePlan, Session, stop
-from ..host.versions import Releases
 from ..host.wrapping import Proceed
 from ..settings import PREFIX
 from ..trace.records import LayerIds, Slot
-from . import layer_plan
+from . import embedding_copy, layer_plan, patched_source, told
 from .layer_plan import ReadAs, Requested, TargetFacts
 from .width_check import check_width
-
-CAN_CAPTURE_EMBEDDING: dict[str, Releases] = {
-    "sglang.srt.models.deepseek_v2": Releases("0.5.14"),
-    "sglang.srt.models.llama": Releases("0.5.22"),
-}
-"""Module of the class that captures -> releases in which boundary 0 comes out right.
-
-Earlier ones raise TypeError on it (the residual is ``None`` before layer 0).
-"""
 
 
 class LayerIdsPatch:
@@ -43,6 +35,7 @@ class LayerIdsPatch:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._site = session.guard.site("layer_ids")
+        self._told: Any = None
 
     def run(self, proceed: Proceed, call: Call) -> Any:
         model = call.instance
@@ -53,19 +46,21 @@ class LayerIdsPatch:
         read_as, why = layer_plan.reading(requested)
         patching = "embedding_capture" in self._session.settings.patches
         overriding = requested.place == "variable"
+        if patching or overriding:
+            told.withdraw(model)
 
         stock, stock_error = self._stock(model, call)
         if not patching and not overriding:
             result = proceed(call)
             if requested.ids is not None:
-                read_as, why = layer_plan.inferred_reading(requested.ids, _captured(model) or ())
+                read_as, why = layer_plan.inferred_reading(requested.ids, told.told(model) or ())
         elif requested.ids is None:
             result = proceed(call)
         else:
             result = self._capture(proceed, call, requested, read_as, facts, stock, stock_error)
             if read_as is None:
-                read_as, why = layer_plan.inferred_reading(requested.ids, _captured(model) or ())
-        boundaries = _captured(model)
+                read_as, why = layer_plan.inferred_reading(requested.ids, told.told(model) or ())
+        boundaries = told.told(model)
         if boundaries is None:
             # Not the last pipeline rank: SGLang's setter returned without setting anything.
             return result
@@ -102,8 +97,7 @@ class LayerIdsPatch:
             call.wrapped(*call.args, **call.kwargs)
         except Exception as error:
             return None, f"{type(error).__name__}: {error}"
-        captured = _captured(model)
-        return (sorted(captured), "") if captured is not None else (None, "")
+        return told.captured(model), ""
 
     def _capture(
         self,
@@ -118,36 +112,60 @@ class LayerIdsPatch:
         """Make the class capture the requested list, in the class's own reading or ours."""
         assert requested.ids is not None
         model = call.instance
+        told.withdraw(model)
+        stock_text = _stock_text(stock, stock_error, facts)
         if read_as is None:
             call.replace("layer_ids", list(requested.ids))
-            return proceed(call)
-        wanted = layer_plan.boundaries_of(requested.ids, read_as)
-        message = layer_plan.complaint(
-            requested, read_as, wanted, facts, _stock_text(stock, stock_error, facts)
-        )
-        if message is not None:
-            stop(message)
-        if 0 in wanted:
-            self._require_embedding(model, requested, facts)
-        call.replace("layer_ids", None)
-        result = proceed(call)
-        if _captured(model) is not None:
+            try:
+                result = proceed(call)
+            except IndexError:
+                stop(layer_plan.no_such_layer(requested, facts, stock_text))
+            wanted = tuple(told.told(model) or ())
+        else:
+            wanted = layer_plan.boundaries_of(requested.ids, read_as)
+            message = layer_plan.complaint(requested, read_as, wanted, facts, stock_text)
+            if message is not None:
+                stop(message)
+            call.replace("layer_ids", None)
+            result = proceed(call)
+        if told.told(model) is not None:
             # The class's own reading cannot reach every list (DeepSeek-V2 from 0.5.13 on takes a
-            # list that starts with 1 for output ids), so the attribute its setter assigns is set.
-            _inner(model).layers_to_capture = list(wanted)
+            # list that starts with 1 for output ids), so what its setter assigns is set.
+            by_copy = 0 in wanted and self._needs_copy(model, requested, facts)
+            told.tell(model, wanted, by_copy=by_copy)
         return result
 
-    def _require_embedding(self, model: Any, requested: Requested, facts: TargetFacts) -> None:
-        module = _defining_module(model)
-        releases = CAN_CAPTURE_EMBEDDING.get(module)
-        if releases is None or not releases.contains(self._session.release):
-            proved = f"SGLang {releases}" if releases is not None else "no release so far"
+    def _needs_copy(self, model: Any, requested: Requested, facts: TargetFacts) -> bool:
+        """Whether boundary 0 must be put in by us; stops where nobody can capture it."""
+        if patched_source.captures_embedding(model):
+            return False
+        if patched_source.is_half_patched(model):
+            stop(
+                f"aux layer ids {list(requested.ids or ())} ask for the embedding output, and "
+                f"{facts.model_class}'s source holds 0001-embedding-capture.patch without "
+                "0002-capture-order.patch: both would put it in. Nothing was served. Fix: apply "
+                "the whole series with sglang-eagle3-probe patch-source, or --reverse it."
+            )
+        row = told.capture_of(model)
+        way = row.way(self._session.release) if row is not None else None
+        if way is None:
+            proved = row.proved() if row is not None else "no release so far"
             stop(
                 f"aux layer ids {list(requested.ids or ())} ask for the embedding output, which "
                 f"{facts.model_class} can capture in {proved}; installed is "
                 f"{self._session.release}. Nothing was served. Fix: use such a release, or train "
                 "the draft on ids without -1."
             )
+        inner = told.inner_of(model)
+        if way == "copy" and not embedding_copy.is_in_place(inner):
+            stop(
+                f"aux layer ids {list(requested.ids or ())} ask for the embedding output, but "
+                f"{type(inner).__name__}.forward could not be patched in SGLang "
+                f"{self._session.release} (the seam report in this log says why). Nothing was "
+                "served. Fix: use a release that docs/compatibility.md lists, or train the draft "
+                "on ids without -1."
+            )
+        return way == "copy"
 
     def _register(
         self,
@@ -162,9 +180,11 @@ class LayerIdsPatch:
     ) -> None:
         session = self._session
         order = None
-        if "capture_order" in session.settings.patches:
+        kept_by_source = patched_source.keeps_order(model)
+        if "capture_order" in session.settings.patches and not kept_by_source:
             order = layer_plan.order_of(boundaries)
-        in_concatenation = boundaries if order is not None else sorted(boundaries)
+        in_order = order is not None or kept_by_source
+        in_concatenation = boundaries if in_order else sorted(boundaries)
         plan = CapturePlan(
             boundaries=tuple(in_concatenation),
             hidden_width=int(model.config.hidden_size),
@@ -174,9 +194,10 @@ class LayerIdsPatch:
         processor = getattr(model, "logits_processor", None)
         if processor is not None:
             session.plans[processor] = plan
-            session.target_logits.add(processor)
-            for learn in session.on_target_model:
-                learn(model)
+            if processor not in session.target_logits:
+                session.target_logits.add(processor)
+                for learn in session.on_target_model:
+                    learn(model)
         elif order is not None:
             raise ProbeConfigurationError(
                 f"{facts.model_class} has no logits_processor, so the order {boundaries} cannot be "
@@ -185,10 +206,13 @@ class LayerIdsPatch:
         if self._site.enabled:
             with self._site:
                 self._site.check()
-                self._record(facts, requested, read_as, why, plan, boundaries, stock, stock_error)
+                self._record(
+                    model, facts, requested, read_as, why, plan, boundaries, stock, stock_error
+                )
 
     def _record(
         self,
+        model: Any,
         facts: TargetFacts,
         requested: Requested,
         read_as: ReadAs,
@@ -199,8 +223,9 @@ class LayerIdsPatch:
         stock_error: str,
     ) -> None:
         session = self._session
-        applied = []
-        if stock is None or sorted(listed) != stock:
+        applied = list(session.early_patches)
+        by_copy = 0 in listed and bool(facts.embedding_fault)
+        if stock is None or sorted(listed) != stock or by_copy:
             applied.append("embedding_capture" if 0 in listed else "layer_ids")
         if plan.order is not None:
             applied.append("capture_order")
@@ -215,7 +240,7 @@ class LayerIdsPatch:
             trained = list(session.settings.trained_layer_ids)
             source = f"{PREFIX}_TRAINED_LAYER_IDS"
         stock_fault = stock_error or _stock_fault(stock, facts)
-        session.layer_ids = LayerIds(
+        record = LayerIds(
             model_class=facts.model_class,
             num_layers=facts.num_layers,
             configured=list(requested.ids) if requested.ids is not None else None,
@@ -225,6 +250,7 @@ class LayerIdsPatch:
             slots=[Slot(boundary=b, output_id=b - 1, origin=origin) for b in plan.boundaries],
             stock_boundaries=stock,
             stock_error=stock_fault,
+            source_patched=patched_source.is_patched(model),
             patches_applied=applied,
             ignored_keys=files.ignored_ids,
             trained_output_ids=trained,
@@ -233,7 +259,13 @@ class LayerIdsPatch:
             if session.draft.fc_in_features is None
             else session.draft.fc_in_features // plan.hidden_width,
         )
-        session.emit(session.layer_ids)
+        # Up to 0.5.10.post1 the setter is called three times, mostly to say the same again.
+        told = msgspec.to_builtins(record)
+        if told == self._told:
+            return
+        self._told = told
+        session.layer_ids = record
+        session.emit(record)
         session.say(
             "%s captures boundaries %s (output ids %s), in this order; from %s%s: %s%s",
             facts.model_class,
@@ -242,7 +274,8 @@ class LayerIdsPatch:
             origin,
             f" {list(requested.ids)}" if requested.ids is not None else "",
             why,
-            f"; patched: {', '.join(applied)}" if applied else "",
+            (f"; patched: {', '.join(applied)}" if applied else "")
+            + ("; its source holds our diffs" if session.layer_ids.source_patched else ""),
         )
 
 
@@ -293,25 +326,6 @@ def _reordered(aux: Any, order: tuple[int, ...]) -> Any:
     return torch.cat([aux[..., i * width : (i + 1) * width] for i in order], dim=-1)
 
 
-def _inner(model: Any) -> Any:
-    return model.model
-
-
-def _captured(model: Any) -> list[int] | None:
-    if not getattr(model, "capture_aux_hidden_states", False):
-        return None
-    layers = getattr(_inner(model), "layers_to_capture", None)
-    return list(layers) if layers else None
-
-
-def _defining_module(model: Any) -> str:
-    """Module of the class in the model's ancestry that owns the setter."""
-    for cls in type(model).__mro__:
-        if "set_eagle3_layers_to_capture" in cls.__dict__:
-            return cls.__module__
-    return type(model).__module__
-
-
 def _target_facts(model: Any, session: Session) -> TargetFacts | None:
     num_layers = getattr(getattr(model, "config", None), "num_hidden_layers", None)
     if not isinstance(num_layers, int):
@@ -319,19 +333,25 @@ def _target_facts(model: Any, session: Session) -> TargetFacts | None:
     name = type(model).__name__
     if session.served_class:
         name = f"{session.served_class} ({name})"
-    return TargetFacts(model_class=name, num_layers=num_layers)
+    capture = told.capture_of(model)
+    return TargetFacts(
+        model_class=name,
+        num_layers=num_layers,
+        reaches_last=capture is not None and capture.reaches_last(session.release),
+        embedding_fault="" if capture is None else capture.without_copy(session.release),
+    )
 
 
 def _stock_fault(stock: list[int] | None, facts: TargetFacts) -> str:
     if stock is None:
         return ""
-    unreachable = [b for b in stock if not 0 <= b < facts.num_layers]
-    if unreachable or len(set(stock)) != len(stock):
-        captured = len({b for b in stock if 0 <= b < facts.num_layers})
+    reachable = range(facts.num_layers + facts.reaches_last)
+    captured = len({b for b in stock if b in reachable})
+    if captured < len(stock):
         return (
             f"captures {captured} of {len(stock)} aux hidden states and fails at the first prefill"
         )
-    return ""
+    return facts.embedding_fault if 0 in stock else ""
 
 
 def _stock_text(stock: list[int] | None, error: str, facts: TargetFacts) -> str:

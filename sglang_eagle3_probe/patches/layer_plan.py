@@ -39,11 +39,13 @@ class TargetFacts:
         model_class: name of the served class.
         num_layers: N.
         reaches_last: the class can capture boundary N (after the last layer, before the norm).
+        embedding_fault: what its own code does with boundary 0, where that is wrong.
     """
 
     model_class: str
     num_layers: int
     reaches_last: bool = False
+    embedding_fault: str = ""
 
 
 def reading(requested: Requested) -> tuple[ReadAs | None, str]:
@@ -139,6 +141,19 @@ def complaint(
             + hint
         )
     return None
+
+
+def no_such_layer(requested: Requested, target: TargetFacts, stock: str) -> str:
+    """Why a class's own setter raised IndexError on a list, as a message for the user.
+
+    Only setters that flag layers look at the layers at all, and all of those add 1 to a list.
+    """
+    ids = requested.ids or ()
+    return complaint(requested, "output_id", boundaries_of(ids, "output_id"), target, stock) or (
+        f"aux layer ids {list(ids)} (from {_place_text(requested.place)}) name a layer that "
+        f"{target.model_class} with {target.num_layers} layers does not have. Stock SGLang {stock}."
+        f" Nothing was served. Fix: use ids from -1 to {target.num_layers - 2}."
+    )
 
 
 def width_complaint(
