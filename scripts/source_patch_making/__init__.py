@@ -1,0 +1,1 @@
+"""Makes the source diffs under patches/sglang from the sources of SGLang's releases."""

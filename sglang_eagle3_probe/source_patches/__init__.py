@@ -1,0 +1,1 @@
+"""The behaviour patches as source diffs: applied to the files of an SGLang, and taken out again."""
