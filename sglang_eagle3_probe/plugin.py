@@ -1,8 +1,9 @@
 """The entry point that SGLang calls in each of its processes: decides what this one needs.
 
-Group ``sglang.srt.plugins``, SGLang 0.5.11 and later. Installed means inert: in the process that
-parses the command line two flags are added, and without them (or SGLANG_EAGLE3_PROBE=1) nothing
-else ever happens. What is wrapped is wrapped when SGLang imports it; nothing is imported here.
+Group ``sglang.srt.plugins``, SGLang 0.5.11 and later; before, ``launch_server`` calls it. Installed
+means inert: in the process that parses the command line two flags are added, and without them (or
+SGLANG_EAGLE3_PROBE=1) nothing else ever happens. What is wrapped is wrapped when SGLang imports it;
+nothing is imported here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,23 @@ def register() -> None:
     _registered = True
     if multiprocessing.parent_process() is None:
         _register_main()
-        return
+    else:
+        _register_spawned()
+
+
+def register_spawned() -> None:
+    """The same in a process that knows it was spawned, before ``multiprocessing`` says so.
+
+    ``launch_server`` calls it while a spawned process imports the main module again; SGLang's
+    plugin loader comes later, if there is one, and finds it done.
+    """
+    global _registered
+    if not _registered:
+        _registered = True
+        _register_spawned()
+
+
+def _register_spawned() -> None:
     try:
         if not settings.is_enabled():
             return

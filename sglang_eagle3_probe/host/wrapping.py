@@ -6,9 +6,11 @@ process, keeps errors to itself and cannot name a parameter.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -33,8 +35,27 @@ class Handler(Protocol):
         ...
 
 
+class Traceable(Protocol):
+    """What may stand around a host function that torch.compile traces.
+
+    wrapt's wrapper is C code, which ends a compilation; handlers and time keeping are not for
+    compiled code either.
+    """
+
+    name: str
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A plain Python function of the same signature. It runs without the guard."""
+        ...
+
+
 class Tap:
-    """A handler that only looks. Its two halves run under the guard, the host's call does not."""
+    """A handler that only looks. Its two halves run under the guard, the host's call does not.
+
+    Args:
+        paired: ``after`` is called only when ``before`` left something in ``call.scratch``, so that
+            a call that ``before`` passes over costs one look.
+    """
 
     def __init__(
         self,
@@ -42,39 +63,67 @@ class Tap:
         *,
         before: Callable[[Call], None] | None = None,
         after: Callable[[Call, Any], None] | None = None,
+        paired: bool = False,
     ) -> None:
         self.name = site.name
+        self.before = before
+        self.after = after
         self._site = site
-        self._before = before
-        self._after = after
+        self._paired = paired
 
     def run(self, proceed: Proceed, call: Call) -> Any:
-        site = self._site
-        # Several taps may stand around one call: each has its own scratch.
-        scratch = call.scratch = None
-        if site.enabled and self._before is not None:
-            with site:
-                site.check()
-                self._before(call)
-            scratch = call.scratch
+        """See ``Handler``."""
+        scratch = self.look_before(call)
         result = proceed(call)
-        if site.enabled and self._after is not None:
-            call.scratch = scratch
-            with site:
-                site.check()
-                self._after(call, result)
+        self.look_after(call, result, scratch)
         return result
+
+    def look_before(self, call: Call) -> Any:
+        """The first half; what it left in ``call.scratch``: several taps may stand around one call,
+        and each has its own."""
+        call.scratch = None
+        site, before = self._site, self.before
+        if before is not None and site.enabled:
+            # A ``with`` block would be three Python calls more, in every wrapped call of a round.
+            try:
+                if site.induced:
+                    site.check()
+                before(call)
+            except BaseException as error:
+                if not site.__exit__(type(error), error, error.__traceback__):
+                    raise
+        return call.scratch
+
+    def look_after(self, call: Call, result: Any, scratch: Any) -> None:
+        """The second half. scratch: what the first one returned."""
+        site, after = self._site, self.after
+        if after is None or not site.enabled or (self._paired and scratch is None):
+            return
+        call.scratch = scratch
+        try:
+            if site.induced:
+                site.check()
+            after(call, result)
+        except BaseException as error:
+            if not site.__exit__(type(error), error, error.__traceback__):
+                raise
 
 
 class Installer:
     """Wraps the rows of a seam table in this process. One per process."""
 
-    def __init__(self, handlers: Mapping[str, Sequence[Handler]]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Sequence[Handler]],
+        traceable: Mapping[str, Traceable] | None = None,
+    ) -> None:
         """
         Args:
             handlers: seam name -> handlers, outermost first. A seam without handlers is left alone.
+            traceable: seam name -> what stands there as plain Python, in place of handlers.
         """
         self._handlers = handlers
+        self._traceable = traceable or {}
         self._states: dict[Seam, SeamState] = {}
         self._wrapped: dict[Seam, Wrapped] = {}
         self.cost = CostBook()
@@ -83,29 +132,29 @@ class Installer:
     def install(self, seams: Iterable[Seam]) -> None:
         """Register an import hook per row. Nothing of SGLang is imported by this."""
         for seam in seams:
-            handlers = self._handlers.get(seam.name, ())
-            if not handlers:
+            users = self._users(seam)
+            if not users:
                 continue
             self._states[seam] = SeamState(
                 name=seam.name,
                 target=seam.target,
                 state="not_imported",
                 why="this process has not imported the module",
-                used_by=[h.name for h in handlers],
+                used_by=users,
             )
-            wrapt.register_post_import_hook(self._hook(seam, handlers), seam.module)
+            wrapt.register_post_import_hook(self._hook(seam), seam.module)
 
     def note_absent(self, seams: Iterable[Seam], release: str) -> None:
         """Rows that do not hold in this release, for the report."""
         for seam in seams:
-            handlers = self._handlers.get(seam.name, ())
-            if handlers:
+            users = self._users(seam)
+            if users:
                 self._states[seam] = SeamState(
                     name=seam.name,
                     target=seam.target,
                     state="absent",
                     why=f"this row holds for SGLang {seam.releases}; installed is {release}",
-                    used_by=[h.name for h in handlers],
+                    used_by=users,
                 )
 
     def states(self) -> list[SeamState]:
@@ -117,12 +166,24 @@ class Installer:
                 state.why = "something else replaced the patched function afterwards"
         return list(self._states.values())
 
-    def _hook(self, seam: Seam, handlers: Sequence[Handler]) -> Callable[[Any], None]:
+    def _users(self, seam: Seam) -> list[str]:
+        traceable = self._traceable.get(seam.name)
+        if traceable is not None:
+            return [traceable.name]
+        return [h.name for h in self._handlers.get(seam.name, ())]
+
+    def _wrap(self, module: Any, seam: Seam) -> Wrapped:
+        traceable = self._traceable.get(seam.name)
+        if traceable is not None:
+            return wrap_traceably(module, seam, traceable)
+        return wrap(module, seam, self._handlers[seam.name], self.cost)
+
+    def _hook(self, seam: Seam) -> Callable[[Any], None]:
         def on_import(module: Any) -> None:
             # An exception here would make the host's own import fail.
             state = self._states[seam]
             try:
-                wrapped = wrap(module, seam, handlers, self.cost)
+                wrapped = self._wrap(module, seam)
             except Exception as error:
                 state.state, state.why = "failed", _reason(error)
             else:
@@ -168,15 +229,7 @@ def wrap(
     Raises:
         SeamError: the target does not exist, or is of a kind that cannot be wrapped.
     """
-    *path, name = seam.attribute.split(".")
-    owner = module
-    for part in path:
-        owner = getattr(owner, part, None)
-    if owner is None or not hasattr(owner, name):
-        raise SeamError(f"{seam.attribute} does not exist in {seam.module}")
-    static = inspect.getattr_static(owner, name)
-    if isinstance(static, property | classmethod):
-        raise SeamError(f"{seam.attribute} is a {type(static).__name__}, not a plain function")
+    owner, name, static = _locate(module, seam)
     is_static_method = isinstance(static, staticmethod)
     function = static.__func__ if is_static_method else static
     binder = Binder.of(function, has_self=inspect.isclass(owner) and not is_static_method)
@@ -191,6 +244,34 @@ def wrap(
     return Wrapped(owner, name, wrapper, remark)
 
 
+def wrap_traceably(module: Any, seam: Seam, traceable: Traceable) -> Wrapped:
+    """Put a plain Python function in a method's place.
+
+    Raises:
+        SeamError: the target does not exist, or is not a method that can be replaced.
+    """
+    owner, name, static = _locate(module, seam)
+    if isinstance(static, staticmethod):
+        raise SeamError(f"{seam.attribute} is a staticmethod, not a plain function")
+    made = functools.wraps(static)(traceable.around(static))
+    setattr(owner, name, made)
+    return Wrapped(owner, name, made, "")
+
+
+def _locate(module: Any, seam: Seam) -> tuple[Any, str, Any]:
+    """Owner, name and what stands there now, descriptors included."""
+    *path, name = seam.attribute.split(".")
+    owner = module
+    for part in path:
+        owner = getattr(owner, part, None)
+    if owner is None or not hasattr(owner, name):
+        raise SeamError(f"{seam.attribute} does not exist in {seam.module}")
+    static = inspect.getattr_static(owner, name)
+    if isinstance(static, property | classmethod):
+        raise SeamError(f"{seam.attribute} is a {type(static).__name__}, not a plain function")
+    return owner, name, static
+
+
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, SeamError) else f"{type(error).__name__}: {error}"
 
@@ -201,8 +282,13 @@ def _wrapper(
     """Compose handlers, outermost first, into one wrapt wrapper."""
     clock = cost.clock(seam)
     proceed: Proceed = _call_host
-    for handler in reversed(handlers):
-        proceed = _around(handler, proceed)
+    for are_taps, group in groupby(reversed(handlers), lambda handler: isinstance(handler, Tap)):
+        inner_first = list(group)
+        if are_taps:
+            proceed = _looked_at(inner_first[::-1], proceed)
+        else:
+            for handler in inner_first:
+                proceed = _around(handler, proceed)
 
     def wrapper(
         wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -229,6 +315,24 @@ def _call_host(call: Call) -> Any:
         return call.wrapped(*call.args, **call.kwargs)
     finally:
         call.host_ns = perf_counter_ns() - began_ns
+
+
+def _looked_at(taps: Sequence[Any], proceed: Proceed) -> Proceed:
+    """Taps around a call, outermost first: what ``run`` of each around the next would do, in one
+    frame instead of two for each."""
+    before = [(place, tap) for place, tap in enumerate(taps) if tap.before is not None]
+    after = [(place, tap) for place, tap in enumerate(taps) if tap.after is not None][::-1]
+
+    def run(call: Call) -> Any:
+        kept = [None] * len(taps)
+        for place, tap in before:
+            kept[place] = tap.look_before(call)
+        result = proceed(call)
+        for place, tap in after:
+            tap.look_after(call, result, kept[place])
+        return result
+
+    return run
 
 
 def _around(handler: Handler, proceed: Proceed) -> Proceed:
