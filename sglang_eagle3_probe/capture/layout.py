@@ -1,7 +1,8 @@
 """What is in a capture file: one piece of one request, as safetensors with a JSON description.
 
 A request is a row of pieces, numbered in the order they ran: ``prefill`` pieces (one for each chunk
-of the prompt), then ``rounds`` pieces (some verify rounds each). Letters in shapes:
+of the prompt), then ``rounds`` pieces (some verify rounds each). A request that was retracted goes
+on with another prefill piece, over its prompt and its answer so far. Letters in shapes:
 
 - T rows of a prefill piece, P prompt tokens, R verify rounds of a piece
 - D nodes of a verify round's tree (``speculative_num_draft_tokens``; node 0 is the root, the token
@@ -37,6 +38,8 @@ class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``boundaries``: of the aux slots in the order of the concatenation, h (0 = embedding output).
     ``all_boundaries``: of the rows of ``boundary_states``; empty without.
     ``dtype``: of the states, as torch names it, such as ``bfloat16``.
+    ``output_tokens``: of the answer, in the last piece: the last round may have added more, which
+    the request's end cut off; ``None`` in every other piece.
     """
 
     kind: Kind
@@ -71,6 +74,7 @@ class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
     tp_size: int = 1
     dp_rank: int = 0
     context_length: int = 0
+    output_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,9 @@ ROUNDS: Mapping[str, TensorRule] = {
     "node_ids": TensorRule(("R", "D"), "ids", True, "the submitted tree, root first"),
     "node_positions": TensorRule(("R", "D"), "ids", True, "positions of the nodes"),
     "node_parents": TensorRule(("R", "D"), "ids", True, "node index of the parent; -1: the root"),
-    "target_ids": TensorRule(("R", "D"), "ids", True, "the target's choice after each node"),
+    "target_ids": TensorRule(
+        ("R", "D"), "ids", True, "the target's argmax after each node; sampling may choose others"
+    ),
     "accepted_nodes": TensorRule(
         ("R", "S+1"), "ids", True, "node indices of the accepted path, root first, padded with -1"
     ),
@@ -112,7 +118,10 @@ ROUNDS: Mapping[str, TensorRule] = {
     "step_ids": TensorRule(("R", "S", "K"), "ids", False, "each draft step's candidates kept"),
     "step_scores": TensorRule(("R", "S", "K"), "scores", False, "their scores as SGLang has them"),
     "step_hidden": TensorRule(
-        ("R", "S", "K", "G"), "states", False, "the draft's recurrent state after each step"
+        ("R", "S", "K", "G"), "states", False, "the draft's recurrent state that each came from"
+    ),
+    "round_numbers": TensorRule(
+        ("R",), "ids", False, "of the round within its request, from 0, as the trace counts them"
     ),
     "ranks": TensorRule(
         ("R",), "ids", False, "rank of the target's token in the draft's distribution where the "
