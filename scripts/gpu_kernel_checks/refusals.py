@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from sglang_eagle3_probe.device.draft_trees import DraftTrees
 from sglang_eagle3_probe.device.events import EventTimer
 from sglang_eagle3_probe.device.refusals import LAYOUT, DraftLogits, record_refusals
 from sglang_eagle3_probe.device.ring import Ring
@@ -20,17 +21,27 @@ from .common import Result, capture
 from .timing import replay_us
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "unit" / "device"))
-from refusal_rounds import make_round
+from refusal_rounds import make_round, make_trees
 
 TENSORS = ("accept_lens", "predict", "drafts", "target_logits", "pool_indices", "inverse")
 
 
-def _on_gpu(round_: Any, kept: DraftLogits, steps: int, chain: bool) -> tuple[Any, DraftLogits]:
+def _on_gpu(round_: Any, kept: DraftLogits) -> tuple[Any, DraftLogits]:
     moved = {name: getattr(round_, name) for name in TENSORS}
     moved = {name: None if value is None else value.cuda() for name, value in moved.items()}
-    theirs = DraftLogits(kept.rows, steps, kept.vocabulary, chain=chain, device="cuda")
+    theirs = DraftLogits(
+        kept.rows,
+        kept.steps,
+        kept.vocabulary,
+        topk=kept.topk,
+        nodes=round_.nodes,
+        device="cuda",
+    )
     theirs.first.copy_(kept.first)
     theirs.later.copy_(kept.later)
+    if kept.trees is not None and theirs.trees is not None:
+        theirs.trees.parents.copy_(kept.trees.parents)
+        theirs.trees.submitted.copy_(kept.trees.submitted)
     return dataclasses.replace(round_, **moved), theirs
 
 
@@ -39,7 +50,11 @@ def refusal_kernel_equals_twin() -> Result:
     shapes: list[dict[str, Any]] = [
         {"requests": 6, "steps": 3},
         {"requests": 6, "steps": 3, "mapped": False},
-        {"requests": 6, "steps": 3, "chain": False, "nodes": 8},
+        {"requests": 6, "steps": 3, "topk": 4, "nodes": 8},
+        {"requests": 8, "steps": 3, "topk": 3, "nodes": 7, "mapped": False},
+        {"requests": 6, "steps": 4, "topk": 2, "nodes": 9},
+        {"requests": 12, "steps": 5, "topk": 8, "nodes": 33},
+        {"requests": 6, "steps": 1, "topk": 4, "nodes": 5},
         {"requests": 6, "steps": 3, "pool_rows": 4},
         {"requests": 6, "steps": 3, "dtype": torch.bfloat16},
         {"requests": 1, "steps": 1},
@@ -48,10 +63,9 @@ def refusal_kernel_equals_twin() -> Result:
     for shape in shapes:
         device, host = Ring([LAYOUT], "cuda"), Ring([LAYOUT], "cpu")
         for seed in range(20):
-            round_, kept = make_round(seed, **shape)
+            round_, kept = (make_trees if "topk" in shape else make_round)(seed, **shape)[:2]
             record_refusals(host, host.places[0], round_, kept)
-            theirs = _on_gpu(round_, kept, shape["steps"], shape.get("chain", True))
-            record_refusals(device, device.places[0], *theirs)
+            record_refusals(device, device.places[0], *_on_gpu(round_, kept))
             rounds += 1
         if not torch.equal(device.buffer.cpu(), host.buffer):
             return False, {"differs": str(shape)}
@@ -60,7 +74,7 @@ def refusal_kernel_equals_twin() -> Result:
 
 def draft_logits_follow_replays() -> Result:
     """A copy recorded in a graph keeps the logits of each replay."""
-    kept = DraftLogits(48, 3, 32000, chain=True, device="cuda")
+    kept = DraftLogits(48, 3, 32000, device="cuda")
     logits = torch.zeros(8, 32000, device="cuda")
     graph = capture(lambda: kept.keep_later(2, logits))
     for seed in range(5):
@@ -71,11 +85,25 @@ def draft_logits_follow_replays() -> Result:
     return True, {"replays": 5}
 
 
+def searches_follow_replays() -> Result:
+    """A copy of a tree's tables, recorded in a graph, keeps those of each replay."""
+    trees = DraftTrees(48, 3, 4, 8, device="cuda")
+    parents, submitted = (torch.zeros(8, n, dtype=torch.int64, device="cuda") for n in (9, 7))
+    graph = capture(lambda: trees.keep(parents, submitted))
+    for seed in range(5):
+        parents.fill_(seed)
+        submitted.fill_(seed + 1)
+        graph.replay()
+        if int(trees.parents[7, 8]) != seed or int(trees.submitted[7, 6]) != seed + 1:
+            return False, {"seed": seed}
+    return True, {"replays": 5}
+
+
 def refusal_costs() -> Iterator[dict[str, Any]]:
     """Device time of the copies in the graph and of the kernel, host time of the calls."""
     for requests in (1, 8, 48):
         for vocabulary in (32000, 163840):
-            kept = DraftLogits(64, 3, vocabulary, chain=True, device="cuda")
+            kept = DraftLogits(64, 3, vocabulary, device="cuda")
             logits = torch.randn(requests, vocabulary, device="cuda")
             copy = replay_us(lambda kept=kept, logits=logits: kept.keep_later(1, logits))
             yield {
@@ -102,7 +130,7 @@ def _kernel_cost(requests: int) -> dict[str, float]:
     """Every request refused at its second position; draft vocabulary 32 000, target's 163 840."""
     target, draft, nodes = 163840, 32000, 4
     round_, _ = make_round(1, requests=2, steps=3)
-    kept = DraftLogits(64, 3, draft, chain=True, device="cuda")
+    kept = DraftLogits(64, 3, draft, device="cuda")
     kept.later.normal_()
     hot = torch.arange(draft, device="cuda", dtype=torch.int32) * 5
     inverse = torch.full((target,), -1, dtype=torch.int32, device="cuda")

@@ -4,7 +4,8 @@ Draft logits live for one forward only, and under CUDA graphs in memory that the
 reuse. So each draft step copies its logits into a buffer of ours, inside the graph where there is
 one, and after verification one launch reduces what matters to a record of the ring: tick + 1, rows
 of the launch, position of the first refused draft, rank of the target's token there, whether the
-refused draft was the target's argmax, a flag, and two words left zero.
+refused draft (in a tree, one of those submitted there) was the target's argmax, a flag, and two
+words left zero.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from .draft_trees import DraftTrees
 from .layout import SiteLayout
 from .ring import Place, Ring
 
@@ -21,11 +23,12 @@ NOTHING_REFUSED = -1
 """Position of a row whose drafts were all right."""
 
 UNKNOWN = -1
-"""Word 4 where the refused draft cannot be named (trees)."""
+"""Word 4 where nothing was refused, or the place in the tree was not found."""
 
-SEEN, NOT_SEEN, OUTSIDE = 0, 1, 2
+SEEN, NOT_SEEN, OUTSIDE, UNEXPANDED = 0, 1, 2, 3
 """Word 5: the rank was found; the draft's logits were not kept, or are not those that the submitted
-draft came from; the target's token is not in the draft vocabulary."""
+drafts came from; the target's token is not in the draft vocabulary; the draft was not run on the
+last right draft of the tree, so it has no distribution there."""
 
 MAX_BYTES = 256 * 1024 * 1024
 """Of all kept logits together. Requests beyond what fits go unseen."""
@@ -41,21 +44,32 @@ class DraftLogits:
             came from, by its index in SGLang's request pool, since batches change between the
             extend that makes them and the round that uses them. The last row takes what does not
             fit.
-        later: float32 [steps - 1, rows, draft vocabulary], by row of the batch; a chain's only.
+        later: float32 [steps - 1, rows * topk, draft vocabulary], by row of the batch and beam.
+        trees: where the submitted drafts stood in the search; ``None`` for chains.
     """
 
     def __init__(
-        self, pool_rows: int, steps: int, vocabulary: int, *, chain: bool, device: Any
+        self,
+        pool_rows: int,
+        steps: int,
+        vocabulary: int,
+        *,
+        topk: int = 1,
+        nodes: int = 0,
+        device: Any,
     ) -> None:
+        """nodes: draft tokens of a tree, root included; not used for chains."""
         self.steps = steps
+        self.topk = topk
         self.vocabulary = vocabulary
-        layers = 1 + (max(0, steps - 1) if chain else 0)
+        layers = 1 + max(0, steps - 1) * topk
         self.rows = max(1, min(pool_rows, MAX_BYTES // (4 * vocabulary * layers)))
         # An eager forward may put out another type than a captured one; float32 holds either.
         self.first = torch.zeros((self.rows + 1, vocabulary), device=device, dtype=torch.float32)
         self.later = torch.zeros(
-            (layers - 1, self.rows, vocabulary), device=device, dtype=torch.float32
+            (max(0, steps - 1), self.rows * topk, vocabulary), device=device, dtype=torch.float32
         )
+        self.trees = DraftTrees(self.rows, steps, topk, nodes, device=device) if topk > 1 else None
 
     @property
     def nbytes(self) -> int:
@@ -75,15 +89,20 @@ class DraftLogits:
         """Keep [requests, draft vocabulary] logits by the requests' pool indices."""
         if not self.fits(logits) or logits.shape[0] != pool_indices.shape[0]:
             return False
-        places = pool_indices.to(torch.int64).clamp(max=self.rows)
-        self.first.index_copy_(0, places, logits.to(torch.float32))
+        # The clamp stays where all rows fit: an index outside would take the device down.
+        places = pool_indices.clamp(max=self.rows)
+        if places.dtype != torch.int64:
+            places = places.to(torch.int64)
+        values = logits if logits.dtype == torch.float32 else logits.to(torch.float32)
+        self.first.index_copy_(0, places, values)
         return True
 
     def keep_later(self, step: int, logits: Any) -> bool:
-        """Keep a decode step's logits; ``step`` 1 is the first. Safe under capture."""
+        """Keep a decode step's logits, [requests * topk, draft vocabulary]; ``step`` 1 is the
+        first. Safe under capture."""
         if not 1 <= step <= self.later.shape[0] or not self.fits(logits):
             return False
-        rows = min(self.rows, int(logits.shape[0]))
+        rows = min(int(self.later.shape[1]), int(logits.shape[0]))
         self.later[step - 1, :rows].copy_(logits[:rows])
         return True
 
@@ -101,7 +120,8 @@ class Verified:
         pool_indices: [requests] integers.
         inverse: [target vocabulary] int32, draft id of each target token or -1; ``None`` where
             both vocabularies are one.
-        chain: one candidate a position; otherwise only first positions can be looked at.
+        nodes: draft tokens submitted per request, root included.
+        topk: 1 for chains, in which node k + 1 is the draft of position k.
     """
 
     accept_lens: Any
@@ -112,18 +132,20 @@ class Verified:
     inverse: Any
     nodes: int
     steps: int
-    chain: bool
+    topk: int = 1
 
     @property
     def requests(self) -> int:
         """Requests of the round."""
         return int(self.accept_lens.shape[0])
 
-    def is_whole(self) -> bool:
-        """Whether the shapes fit each other; anything else is left alone."""
+    def suits(self, kept: DraftLogits) -> bool:
+        """Whether the shapes fit each other and what was kept; anything else is left alone."""
         rows = self.requests * self.nodes
         return bool(
             self.requests
+            and self.topk == kept.topk
+            and (kept.trees is None or self.nodes == kept.trees.nodes)
             and self.predict.numel() == rows
             and self.drafts.numel() == rows
             and self.target_logits.dim() == 2
@@ -152,7 +174,7 @@ def record_refusals(ring: Ring, place: Place, round_: Verified, kept: DraftLogit
 
     Not under capture. Returns False when it cannot.
     """
-    if not round_.is_whole():
+    if not round_.suits(kept):
         return False
     if ring.device.type != "cuda":
         from .refusal_reference import record

@@ -8,15 +8,13 @@ microseconds a round. On a CPU, where the calls are synchronous, by the wall clo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
 from ..device.events import EventTimer
 from ..host.call import Call
-from ..host.guard import Site
 from ..host.session import Session
-from ..host.wrapping import Proceed, Tap
+from ..host.wrapping import Tap
 from ..trace.acceptance_records import PhaseTime, PhaseTimes
 from .tensors import mode_is
 
@@ -48,47 +46,17 @@ class Shape(NamedTuple):
     draft_tokens: int = 0
 
 
-class Timed:
-    """A handler around one kind of unit. As ``Tap``, but what is not timed costs next to nothing.
-
-    Args:
-        begin: called before the unit; what it returns goes to ``end`` after it, unless ``None``.
-    """
-
-    def __init__(
-        self, site: Site, begin: Callable[[Call], Begun | None], end: Callable[[Begun], None]
-    ) -> None:
-        self.name = site.name
-        self._site = site
-        self._begin = begin
-        self._end = end
-
-    def run(self, proceed: Proceed, call: Call) -> Any:
-        """See ``host.wrapping.Handler``."""
-        site = self._site
-        begun = None
-        if site.enabled:
-            with site:
-                site.check()
-                begun = self._begin(call)
-        result = proceed(call)
-        if begun is not None:
-            with site:
-                self._end(begun)
-        return result
-
-
 class PhaseTimesTap:
     """Handlers around the units of work of a round, of a prefill and of plain decoding."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         site = session.guard.site("phase_times")
-        self.verify = Timed(site, self._verify, self._end)
-        self.draft = Timed(site, self._draft, self._end)
-        self.extend = Timed(site, self._extend, self._end)
-        self.worker = Timed(site, self._prefill, self._end)
-        self.target = Timed(site, self._plain, self._end)
+        self.verify = Tap(site, before=self._verify, after=self._end, paired=True)
+        self.draft = Tap(site, before=self._draft, after=self._end, paired=True)
+        self.extend = Tap(site, before=self._extend, after=self._end, paired=True)
+        self.worker = Tap(site, before=self._prefill, after=self._end, paired=True)
+        self.target = Tap(site, before=self._plain, after=self._end, paired=True)
         self.output = Tap(site, after=self._after_output)
         self._events: EventTimer[Unit] | None = None
         self._clock: Literal["device", "host", "none", ""] = ""
@@ -100,46 +68,42 @@ class PhaseTimesTap:
 
     # -- units ---------------------------------------------------------------------------------
 
-    def _verify(self, call: Call) -> Begun | None:
+    def _verify(self, call: Call) -> None:
         if self._passed_over("verify"):
-            return None
+            return
         self._note_shape(call.instance)
         self._look()
-        return self._begin("verify", _batch(call))
+        call.scratch = self._begin("verify", _batch(call))
 
-    def _draft(self, call: Call) -> Begun | None:
+    def _draft(self, call: Call) -> None:
         if self._passed_over("draft"):
-            return None
+            return
         self._note_shape(call.instance)
-        return self._begin("draft", _batch(call))
+        call.scratch = self._begin("draft", _batch(call))
 
-    def _extend(self, call: Call) -> Begun | None:
-        if self._passed_over("draft_extend"):
-            return None
-        return self._begin("draft_extend", _batch(call))
+    def _extend(self, call: Call) -> None:
+        if not self._passed_over("draft_extend"):
+            call.scratch = self._begin("draft_extend", _batch(call))
 
-    def _prefill(self, call: Call) -> Begun | None:
+    def _prefill(self, call: Call) -> None:
         batch = _batch(call)
-        if batch is None or not batch.forward_mode.is_extend():
-            return None
-        self._look()
-        return self._begin("prefill", batch)
+        if batch is not None and batch.forward_mode.is_extend():
+            self._look()
+            call.scratch = self._begin("prefill", batch)
 
-    def _plain(self, call: Call) -> Begun | None:
+    def _plain(self, call: Call) -> None:
         # With speculation the phases are those of the workers around it.
         if getattr(self._session.server_args, "speculative_algorithm", None) is not None:
-            return None
+            return
         batch = _batch(call)
         mode = getattr(batch, "forward_mode", None)
         if mode_is(mode, "is_decode"):
-            if self._passed_over("decode"):
-                return None
+            if not self._passed_over("decode"):
+                self._look()
+                call.scratch = self._begin("decode", batch)
+        elif mode_is(mode, "is_extend"):
             self._look()
-            return self._begin("decode", batch)
-        if mode_is(mode, "is_extend"):
-            self._look()
-            return self._begin("prefill", batch)
-        return None
+            call.scratch = self._begin("prefill", batch)
 
     def _passed_over(self, phase: str) -> bool:
         seen = self._seen[phase] = self._seen[phase] + 1
@@ -157,8 +121,8 @@ class PhaseTimesTap:
         pair = self._events.begin() if self._events is not None else None
         return None if pair is None else (unit, pair)
 
-    def _end(self, begun: Begun) -> None:
-        unit, since = begun
+    def _end(self, call: Call, _result: Any) -> None:
+        unit, since = call.scratch
         if self._events is not None:
             self._events.end(since, unit)
         else:

@@ -14,19 +14,24 @@ MOST_WAITING = 8
 class ReadingThread:
     """Does one job after the other, under a guard site of its own."""
 
-    def __init__(self, site: Site, name: str) -> None:
+    def __init__(self, site: Site, name: str, miss: Callable[[], None]) -> None:
+        """miss: called when a job is dropped, on the thread that handed it over."""
         self._site = site
+        self._miss = miss
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=MOST_WAITING)
         self.dropped = 0
         """Jobs that found the queue full."""
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def put(self, job: Callable[[], None]) -> None:
+    def put(self, job: Callable[[], None]) -> bool:
         """Hand a job over; a full queue drops it and counts."""
         try:
             self._jobs.put_nowait(job)
         except queue.Full:
             self.dropped += 1
+            self._miss()
+            return False
+        return True
 
     def _run(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..device.drain import Snapshot
 from ..device.layout import row_step
-from ..device.refusals import LAYOUT, NOTHING_REFUSED, SEEN, UNKNOWN
+from ..device.refusals import LAYOUT, NOTHING_REFUSED, SEEN, UNEXPANDED, UNKNOWN
 from ..host.session import Session
 from ..trace.acceptance_records import Refusals
 from .reading_thread import ReadingThread
@@ -41,7 +41,9 @@ def refusals_of(words: NDArray[np.int32], join: Join) -> Refusals | None:
     if int(words[0, 1]) != len(join.rids):
         return None
     step = row_step(len(join.rids), LAYOUT.max_rows)
-    record = Refusals(rids=[], rounds=[], positions=[], ranks=[], target_argmax_matches=[])
+    record = Refusals(
+        rids=[], rounds=[], positions=[], ranks=[], target_argmax_matches=[], unexpanded=[]
+    )
     for place, row in enumerate(range(0, len(join.rids), step)):
         position, rank, matches, flag = (int(word) for word in words[place, 2:6])
         if position == NOTHING_REFUSED or not join.rids[row]:
@@ -51,6 +53,7 @@ def refusals_of(words: NDArray[np.int32], join: Join) -> Refusals | None:
         record.positions.append(position)
         record.ranks.append(rank if flag == SEEN else None)
         record.target_argmax_matches.append(None if matches == UNKNOWN else bool(matches))
+        record.unexpanded.append(flag == UNEXPANDED)
     return record if record.rids else None
 
 
@@ -61,11 +64,15 @@ class RefusalReader:
         self._session = session
         self._since = 0
         self._joins: dict[int, Join] = {}
-        self._thread = ReadingThread(session.guard.site("refusals_reader"), "eagle3-probe-refusals")
+        self._thread = ReadingThread(
+            session.guard.site("refusals_reader"),
+            "eagle3-probe-refusals",
+            lambda: session.miss("refusal_snapshot"),
+        )
 
-    def put(self, snapshot: Snapshot, joins: list[Join]) -> None:
-        """Hand a snapshot over; a full queue drops it and counts."""
-        self._thread.put(lambda: self._emit(snapshot, joins))
+    def put(self, snapshot: Snapshot, joins: list[Join]) -> bool:
+        """Hand a snapshot over; a full queue drops it and counts. False when it did."""
+        return self._thread.put(lambda: self._emit(snapshot, joins))
 
     def _emit(self, snapshot: Snapshot, joins: list[Join]) -> None:
         for count, record in enumerate(self.read(snapshot, joins)):
@@ -80,7 +87,10 @@ class RefusalReader:
         """
         self._joins.update((join.tick, join) for join in joins)
         newest = max(self._joins, default=-1)
-        first, words, _lost = snapshot.records(0, self._since)
+        first, words, lost = snapshot.records(0, self._since)
+        if lost:
+            self._session.miss("refusal_round", lost)
+            self._since = first
         for index in range(len(words)):
             tick = first + index
             if tick > newest:

@@ -4,15 +4,18 @@ A draft decode step's logits are copied to a buffer where they are made, inside 
 graphs. The first step's come from the extend before: eager code sees them in every release, as the
 graph runner hands them out or as the worker leaves them in the logits output it selected from. One
 eager launch after verification looks at both sides; nothing waits for the device.
+
+That launch, and keeping the first step's logits, is most of what the tap costs the scheduler's
+thread, so it is done in one round of several; the copies in the graph are made in every round.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from typing import Any
 
 from ..device.drain import Drain
+from ..device.layout import row_step
 from ..device.refusals import (
     LAYOUT,
     DraftLogits,
@@ -30,7 +33,8 @@ from .tensors import is_capturing, mode_is, shape_of
 
 DRAIN_EVERY_ROUNDS = 64
 """Well below the ring's depth, so that nothing is overwritten before it left."""
-FIRST_DRAINS = frozenset({4, 16})
+FIRST_DRAINS = frozenset({2, 4, 8, 16})
+"""Counted in rounds that were looked at."""
 WAITING = 64
 """Rounds that were launched and not resolved; more than the overlap schedule ever has."""
 
@@ -44,15 +48,16 @@ class RefusalsTap:
         logits = guard.site("refusal_logits")
         self.built = Tap(logits, after=self._built)
         self.logits = Tap(logits, after=self._logits)
-        self.steps = Tap(logits, before=self._steps)
+        self.steps = Tap(logits, before=self._steps, after=self._searched)
+        self.prefill = Tap(logits, before=self._prefill_begins, after=self._first_ready)
         self.extend = Tap(logits, before=self._extend_begins, after=self._first_ready)
         self.extend_graph = Tap(logits, after=self._extend_replayed)
-        rounds = guard.site("refusals")
-        self.verify = Tap(rounds, before=self._verify_before, after=self._verify_after)
+        self._site = rounds = guard.site("refusals")
+        self.verify = Tap(rounds, before=self._verify_before, after=self._verify_after, paired=True)
         self.resolve = Tap(rounds, after=self._resolve)
         self._worker: Any = None
         self._inverse: Any = None
-        self._chain = True
+        self._topk = 1
         self._kept: DraftLogits | None = None
         self._ring: Ring | None = None
         self._drain: Drain | None = None
@@ -60,12 +65,18 @@ class RefusalsTap:
         self._in_extend = False
         self._extend_output: Any = None
         self._step = 0
+        self._every = session.settings.refusal_every
+        # Not the rounds that ``phase_times`` times, where both do one in five.
+        self._turn = self._every // 2
+        self._resolved: tuple[Any, int] = (None, 0)
         self._rounds = 0
+        """Verify rounds seen."""
         self._ticks = 0
+        """Rounds looked at."""
+        self._next_drain = DRAIN_EVERY_ROUNDS
         self._waiting: dict[int, tuple[int, Any]] = {}
         self._joins: list[Join] = []
-        self.unseen: Counter[str] = Counter()
-        """Logits or rounds that could not be kept, by reason."""
+        self._said: set[str] = set()
 
     # -- the draft's logits --------------------------------------------------------------------
 
@@ -78,11 +89,20 @@ class RefusalsTap:
         width = vocab_size(getattr(target, "model", None))
         if hot is not None and width is not None:
             self._inverse = inverse_map(hot, width)
-        self._chain = int(getattr(call.instance, "topk", 1) or 1) == 1
+        self._topk = int(getattr(call.instance, "topk", 1) or 1)
 
     def _steps(self, _call: Call) -> None:
         # The step is baked into the captured copy, so it is counted from the loop's own begin.
         self._step = 0
+
+    def _searched(self, _call: Call, result: Any) -> None:
+        """The search of a tree has ended: where each draft stood in it. Captured with the steps."""
+        if self._topk == 1 or self._kept is None or self._kept.trees is None:
+            return
+        parents, submitted = result[:2]
+        # Idle ranks search nothing.
+        if submitted is not None and not self._kept.trees.keep(parents, submitted):
+            self._note_unseen("tree", submitted)
 
     def _logits(self, call: Call, result: Any) -> None:
         if self._worker is None or call.instance in self._session.target_logits:
@@ -98,7 +118,7 @@ class RefusalsTap:
                 self._extend_output = result
             return
         self._step += 1
-        if kept is not None and self._chain and not kept.keep_later(self._step, logits):
+        if kept is not None and not kept.keep_later(self._step, logits):
             self._note_unseen("step", logits)
 
     def _buffers(self, logits: Any) -> DraftLogits | None:
@@ -112,24 +132,28 @@ class RefusalsTap:
                 int(pool.req_to_token.shape[0]),
                 steps,
                 int(logits.shape[1]),
-                chain=self._chain,
+                topk=self._topk,
+                nodes=int(getattr(self._worker, "speculative_num_draft_tokens", 1) or 1),
                 device=logits.device,
             )
             self._ring = Ring([LAYOUT], logits.device)
             self._drain = Drain(self._ring)
             self._reader = RefusalReader(self._session)
             self._session.say(
-                "refusals: draft logits of %d requests and %d steps kept, %.1f MB on %s%s",
+                "refusals: draft logits of %d requests and %d steps kept, %.1f MB on %s",
                 self._kept.rows,
                 self._kept.later.shape[0] + 1,
                 self._kept.nbytes / 1e6,
                 logits.device,
-                "" if self._chain else "; of trees only first positions are looked at",
             )
         return self._kept
 
-    def _extend_begins(self, _call: Call) -> None:
+    def _prefill_begins(self, _call: Call) -> None:
+        # Its requests may be verified in any later round.
         self._in_extend, self._extend_output = True, None
+
+    def _extend_begins(self, _call: Call) -> None:
+        self._in_extend, self._extend_output = self._is_turn(), None
 
     def _extend_replayed(self, _call: Call, result: Any) -> None:
         if self._in_extend:
@@ -137,6 +161,8 @@ class RefusalsTap:
 
     def _first_ready(self, call: Call, _result: Any) -> None:
         """The extend is enqueued: its selected logits, one row a request, start the next round."""
+        if not self._in_extend:
+            return
         output, self._extend_output = self._extend_output, None
         self._in_extend = False
         batch = call.get("batch")
@@ -148,8 +174,9 @@ class RefusalsTap:
             self._note_unseen("extend", logits)
 
     def _note_unseen(self, what: str, logits: Any) -> None:
-        self.unseen[what] += 1
-        if self.unseen[what] == 1:
+        self._session.miss(f"refusal_{what}")
+        if what not in self._said:
+            self._said.add(what)
             self._session.say(
                 "refusals: the logits of a draft %s, %s, are none that can be looked at; ranks are "
                 "missing there, everything else goes on",
@@ -159,9 +186,25 @@ class RefusalsTap:
 
     # -- rounds --------------------------------------------------------------------------------
 
+    def _is_turn(self) -> bool:
+        """Whether the next verify round is one to look at."""
+        return self._rounds % self._every == self._turn
+
+    def looked_at(self, result: Any) -> int | None:
+        """How far apart the rows of a resolved round are that were looked at, 0 for none of them;
+        ``None`` where nothing is looked at at all."""
+        if self._kept is None or not self._site.enabled:
+            return None
+        mine, apart = self._resolved
+        return apart if mine is not None and mine() is result else 0
+
     def _verify_before(self, call: Call) -> None:
         batch = call.get("batch")
         if self._kept is None or mode_is(getattr(batch, "forward_mode", None), "is_idle"):
+            return
+        is_turn = self._is_turn()
+        self._rounds += 1
+        if not is_turn:
             return
         # Read now: the round puts something else in its place.
         info = getattr(batch, "spec_info", None)
@@ -173,12 +216,12 @@ class RefusalsTap:
 
     def _verify_after(self, call: Call, result: Any) -> None:
         kept, ring, drain = self._kept, self._ring, self._drain
-        if call.scratch is None or kept is None or ring is None or drain is None:
+        if kept is None or ring is None or drain is None:
             return
         drafts, nodes, steps, topk = call.scratch
         target = getattr(getattr(result, "logits_output", None), "next_token_logits", None)
         if target is None:
-            self._note_unseen("round", target)
+            self._note_unseen("verify", target)
             return
         round_ = Verified(
             accept_lens=result.accept_lens,
@@ -189,17 +232,18 @@ class RefusalsTap:
             inverse=self._inverse,
             nodes=nodes,
             steps=steps,
-            chain=topk == 1,
+            topk=topk,
         )
         if not record_refusals(ring, ring.places[0], round_, kept):
-            self._note_unseen("round", target)
+            self._note_unseen("verify", target)
             return
         if len(self._waiting) >= WAITING:
+            self._session.miss("refusal_round", len(self._waiting))
             self._waiting.clear()
         self._waiting[id(result)] = (self._ticks, weakref.ref(result))
         self._ticks += 1
-        self._rounds += 1
-        if self._rounds in FIRST_DRAINS or self._rounds % DRAIN_EVERY_ROUNDS == 0:
+        if self._ticks in FIRST_DRAINS or self._rounds >= self._next_drain:
+            self._next_drain = self._rounds + DRAIN_EVERY_ROUNDS
             drain.start()
 
     def _resolve(self, call: Call, _result: Any) -> None:
@@ -209,15 +253,18 @@ class RefusalsTap:
         # A result that nobody resolved may have left its address to another.
         if launched is not None and launched() is result:
             join = Join(tick, [], [])
+            rows = len(getattr(call.get("batch"), "reqs", None) or ())
+            self._resolved = (launched, row_step(rows, LAYOUT.max_rows))
             for request in getattr(call.get("batch"), "reqs", None) or ():
                 counted = not (request.is_retracted or request.finished())
                 join.rids.append(self._session.rid_digest(request.rid) if counted else "")
                 join.rounds.append(int(request.spec_verify_ct) - 1)
             self._joins.append(join)
             if len(self._joins) > 2 * LAYOUT.depth:
+                # The ring has lost them too, and its reader counts them.
                 del self._joins[: LAYOUT.depth]
         if self._drain is not None and self._reader is not None:
             snapshot = self._drain.poll()
-            if snapshot is not None:
-                joins, self._joins = self._joins, self._joins[-4:]
-                self._reader.put(snapshot, joins)
+            # When the reader is busy, the joins wait for the next snapshot.
+            if snapshot is not None and self._reader.put(snapshot, self._joins):
+                self._joins = self._joins[-4:]

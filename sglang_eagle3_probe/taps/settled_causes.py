@@ -8,98 +8,70 @@ waits here until nothing can change it, or until it has waited long enough.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
-from ..analysis.anatomy import cause_of
+from ..analysis.anatomy import Key, RefusalCounts
 from ..analysis.slices import depth_of
 from ..trace.acceptance_records import Refusals, RequestEnd, VerifyRound
 
 HOLD_S = 2.0
 """The end of a request is written with its last round, on the same thread."""
 HOLD_FOR_DEVICE_S = 30.0
-"""Level ``stats``: the device is read every 64 rounds at the latest."""
+"""Level ``stats``: the device is read every 64 rounds or so."""
 WAITING = 65_536
 """Refusals held at most; beyond, the oldest are counted as they are."""
-
-Key = tuple[str, int]
-_Told = tuple[int, int | None, bool | None]
-
-
-class _Held(NamedTuple):
-    due_s: float
-    position: int
-    cause: str
-    topk: int
-    greedy: bool | None
-    out_of_vocab: bool | None
+NOT_LOOKED_AT = "not_looked_at"
+"""In place of a cause: the refusal counts at its position, and in no share of the causes."""
 
 
 class SettledCauses:
-    """First refused drafts by (position, cause), as ``analysis.anatomy`` defines causes."""
+    """First refused drafts by (position, cause), as ``analysis.anatomy`` joins and names them."""
 
     def __init__(self, *, from_device: bool, waiting: int = WAITING) -> None:
         """from_device: ``refusals`` records will come (level ``stats``)."""
         self._hold_s = HOLD_FOR_DEVICE_S if from_device else HOLD_S
         self._limit = waiting
-        self._held: dict[Key, _Held] = {}
-        self._early: dict[Key, _Told] = {}
+        # What waits here is closed by us; what it forgets on its own must not be among it.
+        self._counts = RefusalCounts(open_rounds=2 * waiting)
+        self._since_s: dict[Key, float] = {}
+        """When the round of each held refusal came."""
         self._settled: Counter[tuple[int, str]] = Counter()
 
     def add_round(self, record: VerifyRound, now_s: float) -> None:
         """Hold the refused drafts of a round. now_s: any monotonic clock, in seconds."""
-        known, greedy, depth = record.out_of_vocab, record.greedy, depth_of(record)
-        due_s = now_s + self._hold_s
-        for i, (rid, number, correct) in enumerate(
-            zip(record.rids, record.rounds, record.correct_drafts, strict=False)
-        ):
-            if not 0 <= correct < depth:
-                continue
-            lacks = known[i] if i < len(known) else None
-            cause = "out_of_vocab" if lacks else "unknown"
-            how = greedy[i] if i < len(greedy) else None
-            self._held[rid, number] = _Held(due_s, correct, cause, record.topk, how, lacks)
-        while len(self._held) > self._limit:
-            self._count(self._held.pop(next(iter(self._held))))
+        for key in self._counts.add_rounds([record], [depth_of(record)]):
+            self._since_s[key] = now_s
+        while len(self._since_s) > self._limit:
+            self._close(next(iter(self._since_s)))
 
-    def add_refusals(self, record: Refusals, now_s: float) -> None:
-        """Learn ranks. What is told before its round is kept until the next ``settle``."""
-        keys = zip(record.rids, record.rounds, strict=False)
-        told = zip(record.positions, record.ranks, record.target_argmax_matches, strict=False)
-        for key, its in zip(keys, told, strict=False):
-            if not self._learn(key, its, now_s):
-                self._early[key] = its
-
-    def _learn(self, key: Key, told: _Told, now_s: float) -> bool:
-        found = self._held.get(key)
-        if found is None:
-            return False
-        position, rank, matches = told
-        if position == found.position and found.cause != "ended":
-            cause = cause_of(
-                rank, matches, topk=found.topk, greedy=found.greedy, out_of_vocab=found.out_of_vocab
-            )
-            due_s = min(found.due_s, now_s + HOLD_S)
-            self._held[key] = found._replace(cause=cause, due_s=due_s)
-        return True
+    def add_refusals(self, record: Refusals) -> None:
+        """Learn ranks, of rounds that came or will come."""
+        self._counts.add_refusals(record)
 
     def add_end(self, record: RequestEnd) -> None:
         """A request ended: when tokens of its last round were cut, its refusal came after that."""
-        if record.cut_tokens <= 0:
-            return
-        key = (record.rid, record.verify_rounds - 1)
-        found = self._held.get(key)
-        if found is not None:
-            self._held[key] = found._replace(cause="ended", due_s=0.0)
+        self._counts.add_end(record)
 
     def settle(self, now_s: float) -> Counter[tuple[int, str]]:
         """(position, cause) -> refusals that settled since the last call."""
-        early, self._early = self._early, {}
-        for key, told in early.items():
-            self._learn(key, told, now_s)
-        for key in [key for key, held in self._held.items() if held.due_s <= now_s]:
-            self._count(self._held.pop(key))
+        waited_s = {key: now_s - since_s for key, since_s in self._since_s.items()}
+        for key, waited in waited_s.items():
+            if waited >= self._hold_s or self._is_settled(key, waited):
+                self._close(key)
+        passed, self._counts.not_looked_at = self._counts.not_looked_at, Counter()
+        for (depth, correct), count in passed.items():
+            if correct < depth:
+                self._settled[correct, NOT_LOOKED_AT] += count
         settled, self._settled = self._settled, Counter()
         return settled
 
-    def _count(self, held: _Held) -> None:
-        self._settled[held.position, held.cause] += 1
+    def _is_settled(self, key: Key, waited_s: float) -> bool:
+        found = self._counts.open_round(key)
+        if found is None or found.cause == "ended":
+            return True
+        return found.told and waited_s >= HOLD_S
+
+    def _close(self, key: Key) -> None:
+        del self._since_s[key]
+        found = self._counts.close(key)
+        if found is not None:
+            self._settled[found.position, found.cause] += 1

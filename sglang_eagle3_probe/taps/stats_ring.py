@@ -218,7 +218,11 @@ class SnapshotReader:
         self._recent: dict[str, NDArray[np.uint64]] = {}
         """Fingerprints of the window before: a forward may straddle two windows."""
         self._tapped: dict[str, Literal["replay", "eager", "mixed"]] = {}
-        self._thread = ReadingThread(session.guard.site("slot_stats_reader"), "eagle3-probe-stats")
+        self._thread = ReadingThread(
+            session.guard.site("slot_stats_reader"),
+            "eagle3-probe-stats",
+            lambda: session.miss("stats_snapshot"),
+        )
 
     def put(
         self,

@@ -20,7 +20,7 @@ from sglang_eagle3_probe.trace.records import Fault
 WITNESS = Path(__file__).with_name("witness")
 
 Key = tuple[str, int]
-Seen = tuple[int, int | None, bool | None]
+Seen = tuple[int, int | None, bool | None, bool]
 
 
 def watched(witness: Path) -> dict[str, str]:
@@ -41,7 +41,8 @@ def witnessed(file: Path, answers: list[Generation]) -> dict[Key, Seen]:
         if line["rid"] in rids:
             digest = hashlib.blake2b(line["rid"].encode(), digest_size=6).hexdigest()
             key = (digest, int(line["round"]))
-            found[key] = (line["position"], line["rank"], line["matches"])
+            its = [line[name] for name in ("position", "rank", "matches", "unexpanded")]
+            found[key] = (its[0], its[1], its[2], its[3])
     return found
 
 
@@ -55,10 +56,11 @@ def recorded(trace: Any) -> dict[Key, Seen]:
             record.positions,
             record.ranks,
             record.target_argmax_matches,
+            record.unexpanded,
         )
-        for rid, number, position, rank, matches in zip(*columns, strict=True):
+        for rid, number, *seen in zip(*columns, strict=True):
             assert (rid, number) not in found
-            found[rid, number] = (position, rank, matches)
+            found[rid, number] = tuple(seen)
     return found
 
 
@@ -75,7 +77,7 @@ def served(
         models["deepseek"],
         models["deepseek-draft-embed"],
         tmp_path_factory.mktemp("refusals"),
-        variables={"level": "stats"},
+        variables={"level": "stats", "refusal_every": "1"},
         extra_env=watched(witness),
         extra_args=["--chunked-prefill-size", "64"],
     ) as run:
@@ -97,12 +99,12 @@ def test_ranks_equal_the_witness(
     expected = witnessed(witness, answers)
     found = settled(served, prompts, set(expected))
     assert {key: found[key] for key in expected} == expected
-    ranks = [rank for _, rank, _ in expected.values()]
-    assert {position for position, _, _ in expected.values()} == {0, 1, 2}
+    ranks = [seen[1] for seen in expected.values()]
+    assert {seen[0] for seen in expected.values()} == {0, 1, 2}
     assert ranks.count(None) > 0
     assert ranks.count(2) > 0
     # Greedy verification refuses nothing that is the argmax.
-    assert {matches for _, _, matches in expected.values()} == {False}
+    assert {seen[2] for seen in expected.values()} == {False}
     assert 1 not in ranks
 
 
@@ -113,7 +115,7 @@ def test_sampling_refuses_what_greedy_would_take(
     expected = witnessed(witness, answers)
     found = settled(served, prompts, set(expected))
     assert {key: found[key] for key in expected} == expected
-    assert {matches for _, _, matches in expected.values()} == {True, False}
+    assert {seen[2] for seen in expected.values()} == {True, False}
 
 
 def test_nothing_of_ours_failed(served: Probed) -> None:
@@ -121,28 +123,54 @@ def test_nothing_of_ours_failed(served: Probed) -> None:
     assert any("refusals: draft logits of" in line for line in served.log_lines)
 
 
-def test_trees_show_first_positions(
+def flags(trace: Any) -> dict[Key, bool]:
+    """Which rounds were looked at, by rid digest and round."""
+    found: dict[Key, bool] = {}
+    for record in trace.processes[0].verify_rounds():
+        looked = record.looked_at or [True] * len(record.rids)
+        for rid, number, was in zip(record.rids, record.rounds, looked, strict=True):
+            found[rid, number] = was
+    return found
+
+
+def looked_at(run: Probed, seen: dict[Key, Seen]) -> dict[Key, Seen]:
+    """Of what the witness saw, the rounds that the probe looked at: about every other one."""
+    known = flags(run.trace(lambda t: seen.keys() <= flags(t).keys()))
+    mine = {key: its for key, its in seen.items() if known[key]}
+    assert 0.3 * len(seen) < len(mine) < 0.7 * len(seen)
+    return mine
+
+
+def test_ranks_in_trees_equal_the_witness(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
+    witness = tmp_path / "refusals.jsonl"
     with probed(
         models["deepseek"],
         models["deepseek-draft-embed"],
         tmp_path,
-        topk=4,
-        num_draft_tokens=8,
-        variables={"level": "stats"},
+        topk=2,
+        num_draft_tokens=10,
+        variables={"level": "stats", "refusal_every": "2"},
+        extra_env=watched(witness),
     ) as run:
         answers = run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
         assert tokens(answers) == plain
-        found = settled(run, prompts, set())
+        expected = looked_at(run, witnessed(witness, answers))
+        found = settled(run, prompts, set(expected))
+        assert {key: found[key] for key in expected} == expected
+        sampled = run.server.generate(prompts, max_new_tokens=NEW_TOKENS, temperature=1.0)
+        sampled_expected = looked_at(run, witnessed(witness, sampled))
+        found = settled(run, prompts, set(sampled_expected))
+        assert {key: found[key] for key in sampled_expected} == sampled_expected
+        assert found.keys() <= {key for key, was in flags(run.trace()).items() if was}
         assert only(run.trace(), Fault) == []
-    first = [rank for position, rank, _ in found.values() if position == 0]
-    assert {rank for position, rank, _ in found.values() if position > 0} == {None}
-    assert {matches for _, _, matches in found.values()} == {None}
-    # The four best drafts were submitted, so what was wanted instead ranks fifth or worse.
-    ranks = [rank for rank in first if rank is not None]
-    assert len(ranks) > 0
-    assert min(ranks) >= 5
+    # Greedy verification refuses nothing that is the argmax.
+    assert {seen[2] for seen in expected.values()} == {False}
+    both = [*expected.values(), *sampled_expected.values()]
+    for position in range(3):
+        assert len({rank for at, rank, *_ in both if at == position and rank is not None}) > 1
+    assert {position for position, *_, unexpanded in both if unexpanded} == {2}
 
 
 def test_faults_change_no_token(
@@ -153,7 +181,7 @@ def test_faults_change_no_token(
         models["deepseek"],
         models["deepseek-draft-embed"],
         tmp_path,
-        variables={"level": "stats", "fail_site": ",".join(sites)},
+        variables={"level": "stats", "refusal_every": "1", "fail_site": ",".join(sites)},
     ) as run:
         assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
         run.trace(lambda t: {f.site for f in only(t, Fault)} == sites)

@@ -1,8 +1,10 @@
 """An SGLang plugin that watches refusals by its own means: Python lists by request id, and sorting.
 
 Nothing is shared with the probe. It writes one JSON line per request and verify round to the file
-that REFUSAL_WITNESS names: rid, how often it was seen verified before, position, rank, whether the
-refused draft was the target's argmax.
+that REFUSAL_WITNESS names: rid, how often it was seen verified before, position, rank, whether a
+draft submitted there was the target's argmax, whether the draft was not run there. Beams are known
+by the tokens that lead to them, seen where SGLang chooses them; the submitted tree is read off its
+links.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ VARIABLE = "REFUSAL_WITNESS"
 
 first: dict[str, Any] = {}
 """rid -> logits that its next first draft is taken from."""
-later: dict[str, list[Any]] = {}
-"""rid -> logits of the decode steps of the round."""
+later: dict[str, list[dict[tuple[int, ...], Any]]] = {}
+"""rid -> by decode step of the round: tokens of a beam, and the logits after them."""
+chosen: list[list[tuple[int, ...]]] = []
+"""By step of the round: tokens of each beam, request by request."""
 rounds: dict[str, int] = {}
 
 
@@ -48,6 +52,7 @@ def _logits_of(worker: Any, call: Any) -> list[Any]:
 
 def _watch(module: Any) -> None:
     draft, worker = module.EagleDraftWorker, module.EAGLEWorkerV2
+    _watch_choice(module)
     extends = ("_draft_extend_for_prefill", "_draft_extend_for_decode")
     for name in extends:
         _watch_extend(draft, name)
@@ -55,17 +60,23 @@ def _watch(module: Any) -> None:
 
     def watched_draft(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         results = []
+        chosen.clear()
         outputs = _logits_of(
             self, lambda: results.append(original_draft(self, batch, *args, **kwargs))
         )
         for row, request in enumerate(batch.reqs):
-            later[request.rid] = [o.next_token_logits[row].tolist() for o in outputs]
+            beams = range(row * self.topk, (row + 1) * self.topk)
+            later[request.rid] = [
+                {paths[beam]: output.next_token_logits[beam].tolist() for beam in beams}
+                for paths, output in zip(chosen, outputs, strict=False)
+            ]
         return results[0]
 
     def watched_verify(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         info, requests = batch.spec_info, list(batch.reqs)
         width = info.draft_token_num
         drafts = info.draft_token.view(-1, width).tolist()
+        children, siblings = info.retrieve_next_token.tolist(), info.retrieve_next_sibling.tolist()
         result = original_verify(self, batch, *args, **kwargs)
         hot = self._draft_worker.hot_token_id.tolist()
         target = result.logits_output.next_token_logits.view(len(requests), width, -1)
@@ -75,20 +86,24 @@ def _watch(module: Any) -> None:
                 number = rounds.get(request.rid, 0)
                 rounds[request.rid] = number + 1
                 position = int(result.accept_lens[row]) - 1
-                if position == width - 1:
+                if position == info.spec_steps:
                     continue
-                steps = [first[request.rid], *later[request.rid]]
-                order = sorted(range(len(hot)), key=lambda i: -steps[position][i])
-                ranked = [hot[i] for i in order]
-                token = tokens[row][position]
-                rank = ranked.index(token) + 1 if token in ranked else None
-                favourite = int(target[row, position].argmax())
+                right = tokens[row][:position]
+                node = 0
+                for token in right:
+                    below = _below(node, children[row], siblings[row])
+                    node = next(child for child in below if drafts[row][child] == token)
+                below = _below(node, children[row], siblings[row])
+                steps = [{(): first[request.rid]}, *later[request.rid]]
+                logits = steps[position].get(tuple(right))
+                favourite = int(target[row, node].argmax())
                 line = {
                     "rid": request.rid,
                     "round": number,
                     "position": position,
-                    "rank": rank,
-                    "matches": favourite == drafts[row][position + 1],
+                    "rank": None if logits is None else _rank(tokens[row][position], logits, hot),
+                    "matches": favourite in [drafts[row][child] for child in below],
+                    "unexpanded": logits is None,
                 }
                 file.write(json.dumps(line) + "\n")
         return result
@@ -108,3 +123,40 @@ def _watch_extend(draft: Any, name: str) -> None:
         return results[0]
 
     setattr(draft, name, watched)
+
+
+def _watch_choice(module: Any) -> None:
+    original = module.select_top_k_tokens
+
+    def watched(i: int, topk_p: Any, topk_index: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(i, topk_p, topk_index, *args, **kwargs)
+        tokens, info = result[0].tolist(), result[3]
+        if i == 0:
+            chosen.append([(token,) for token in tokens])
+        else:
+            topk = args[-1]
+            places = (info[2] - (topk * topk * (i - 1) + topk)).flatten().tolist()
+            chosen.append(
+                [
+                    (*chosen[-1][beam // topk * topk + place // topk], tokens[beam])
+                    for beam, place in enumerate(places)
+                ]
+            )
+        return result
+
+    module.select_top_k_tokens = watched
+
+
+def _below(node: int, children: list[int], siblings: list[int]) -> list[int]:
+    found = []
+    child = children[node]
+    while child >= 0:
+        found.append(child)
+        child = siblings[child]
+    return found
+
+
+def _rank(token: int, logits: list[float], hot: list[int]) -> int | None:
+    order = sorted(range(len(hot)), key=lambda i: -logits[i])
+    ranked = [hot[i] for i in order]
+    return ranked.index(token) + 1 if token in ranked else None

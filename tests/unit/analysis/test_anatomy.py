@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import random
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.trace.traffic_samples import end, refusals, served, verify
 
-from sglang_eagle3_probe.analysis.anatomy import CAUSES, RefusalCounts, anatomy, cause_of
+from sglang_eagle3_probe.analysis.anatomy import (
+    CAUSES,
+    Anatomy,
+    RefusalCounts,
+    anatomy,
+    cause_of,
+)
 from sglang_eagle3_probe.analysis.intervals import wilson
 from sglang_eagle3_probe.analysis.slices import depth_of
 from sglang_eagle3_probe.analysis.traffic_counts import TrafficCounts
-from sglang_eagle3_probe.trace.acceptance_records import Refusals
+from sglang_eagle3_probe.trace.acceptance_records import Refusals, VerifyRound
 from sglang_eagle3_probe.trace.record_base import Record
 
 ALL = ("out_of_vocab", "ranked_2", "ranked_3_4", "ranked_5_8", "ranked_more", "sampling", "unknown")
@@ -58,6 +66,9 @@ def causes(counts: RefusalCounts) -> dict[tuple[int, str], int]:
         (1, False, {"topk": 4}, "pruned"),
         (5, False, {"topk": 4}, "ranked_5_8"),
         (5, False, {"topk": 8}, "pruned"),
+        (None, False, {"topk": 4, "unexpanded": True}, "unexpanded"),
+        (None, True, {"topk": 4, "unexpanded": True, "greedy": False}, "sampling"),
+        (None, None, {"topk": 4, "unexpanded": True, "out_of_vocab": True}, "out_of_vocab"),
     ],
 )
 def test_cause(rank: int | None, matches: bool | None, how: dict[str, Any], cause: str) -> None:
@@ -104,6 +115,52 @@ def test_level_wiring_knows_the_draft_vocabulary_alone() -> None:
 def test_records_of_older_traces() -> None:
     counts = counted(verify([0, 3, 2]))
     assert causes(counts) == {(0, "unknown"): 1, (2, "unknown"): 1}
+
+
+def test_a_branch_that_the_draft_did_not_go_on_with() -> None:
+    record = verify([2, 2], topk=4, greedy=[True, True])
+    told = refusals(*((rid, 0, 2, None, False) for rid in record.rids))
+    told.unexpanded = [True, False]
+    assert causes(counted(record, told)) == {(2, "unexpanded"): 1, (2, "unknown"): 1}
+
+
+def test_rounds_that_were_passed_over_are_in_no_share() -> None:
+    whole, part = served(causes=ALL, batch=3), served(causes=ALL, batch=3)
+    looked: set[tuple[str, int]] = set()
+    rounds = [r for r in part.records if isinstance(r, VerifyRound)]
+    for number, record in enumerate(rounds):
+        record.looked_at = [number % 5 == 2 and row < 2 for row in range(3)]
+        keys = zip(record.rids, record.rounds, record.looked_at, strict=True)
+        looked |= {(rid, n) for rid, n, was in keys if was}
+    for told in [r for r in part.records if isinstance(r, Refusals)]:
+        keep = [
+            i for i, key in enumerate(zip(told.rids, told.rounds, strict=True)) if key in looked
+        ]
+        for name in ("rids", "rounds", "positions", "ranks", "target_argmax_matches"):
+            setattr(told, name, [getattr(told, name)[i] for i in keep])
+    # The same rounds alone, as a trace of nothing else would have them.
+    alone = [r for r in part.records if not isinstance(r, VerifyRound)]
+    for record in rounds:
+        keep = [i for i, was in enumerate(record.looked_at) if was]
+        lists = ("rids", "rounds", "context_lens", "correct_drafts", "out_of_vocab", "greedy")
+        fewer = {name: [getattr(record, name)[i] for i in keep] for name in lists}
+        if keep:
+            alone.insert(0, msgspec.structs.replace(record, **fewer, looked_at=[]))
+
+    def anatomy_of(records: list[Record]) -> Anatomy:
+        counts = TrafficCounts()
+        counts.add_all(records)
+        return anatomy(counts.refusals, counts.slices.outcomes())
+
+    found, expected = anatomy_of(part.records), anatomy_of(alone)
+    assert found.not_looked_at == 12 * 60 - len(looked)
+    assert dataclasses.replace(found, not_looked_at=0) == expected
+    assert 0 < found.refused < anatomy_of(whole.records).refused / 5
+    assert found.unjoined == 0
+    twice = RefusalCounts()
+    twice.merge(counted(*part.records))
+    twice.merge(counted(*part.records))
+    assert twice.not_looked_at.total() == 2 * found.not_looked_at
 
 
 def test_refusals_may_come_before_their_round() -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 
 import torch
-from refusal_rounds import make_round
+from refusal_rounds import make_round, make_trees
 
 from sglang_eagle3_probe.device import refusal_kernels, refusal_reference
 from sglang_eagle3_probe.device.layout import SiteLayout
@@ -24,7 +24,7 @@ def compare(max_rows, first_tick, **shape):
     flags = []
     good = True
     for seed in range(5):
-        round_, kept = make_round(seed, **shape)
+        round_, kept = (make_trees if "topk" in shape else make_round)(seed, **shape)[:2]
         refusal_kernels.launch(rings[0], rings[0].places[1], round_, kept)
         refusal_reference.record(rings[1], rings[1].places[1], round_, kept)
         good &= torch.equal(rings[0].buffer, rings[1].buffer)
@@ -37,7 +37,10 @@ def cases():
     base = {"max_rows": 8, "first_tick": 0, "requests": 6, "steps": 3}
     yield base
     yield {**base, "mapped": False}
-    yield {**base, "chain": False, "nodes": 8}
+    yield {**base, "topk": 4, "nodes": 8}
+    yield {**base, "topk": 3, "nodes": 7, "requests": 8, "mapped": False}
+    yield {**base, "topk": 2, "nodes": 9, "steps": 4, "pool_rows": 4}
+    yield {**base, "topk": 4, "nodes": 5, "steps": 1}
     yield {**base, "pool_rows": 4}
     yield {**base, "steps": 1}
     yield {**base, "dtype": torch.bfloat16}

@@ -44,6 +44,7 @@ class Site:
     """Lets every exception through."""
 
     enabled = True
+    induced = False
 
     def __init__(self, name: str) -> None:
         self.name = name
