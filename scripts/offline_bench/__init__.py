@@ -1,0 +1,1 @@
+"""What scripts/bench_offline measures with."""
