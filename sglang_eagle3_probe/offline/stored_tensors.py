@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
-from sglang_eagle3_probe.checkpoint.files import opened, shown
+from sglang_eagle3_probe.checkpoint.files import opened, read_exactly, shown
 from sglang_eagle3_probe.checkpoint.safetensors_file import Entry
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
@@ -61,3 +61,42 @@ def load_tensor(path: Path, name: str, entry: Entry, *, limit_bytes: int = 1 << 
     if not entry.count:
         return torch.empty(entry.info.shape, dtype=dtype)
     return torch.frombuffer(data, dtype=dtype).reshape(entry.info.shape)
+
+
+def load_rows(path: Path, name: str, entry: Entry, rows: torch.Tensor) -> torch.Tensor:
+    """Some rows of a matrix, without reading the others.
+
+    Args:
+        rows: int64 [n].
+
+    Returns:
+        [n, width] in the stored dtype.
+
+    Raises:
+        CheckpointError: it is no matrix, of a dtype that is not read, or has no such row.
+    """
+    dtype = TORCH_DTYPES.get(entry.info.dtype)
+    if dtype is None or len(entry.info.shape) != 2:
+        raise CheckpointError(
+            f"{shown(path)}: {shown(name)} is {shown(entry.info.dtype)} "
+            f"{list(entry.info.shape[:8])}, expected a matrix of one of {', '.join(TORCH_DTYPES)}. "
+            "Fix: export it in one of these."
+        )
+    count, width = entry.info.shape
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < count:
+        raise CheckpointError(
+            f"{shown(path)}: {shown(name)} has {count} rows, asked for {int(rows.min())} to "
+            f"{int(rows.max())}. Fix: give the target and the draft that belong to these token ids."
+        )
+    result = torch.empty((len(rows), width), dtype=dtype)
+    size = width * dtype.itemsize
+    with opened(path) as (file, _size):
+        for index, row in enumerate(rows.tolist()):
+            data = read_exactly(file, entry.start + row * size, size)
+            if len(data) < size:
+                raise CheckpointError(
+                    f"{shown(path)} ends inside tensor {shown(name)}: it was cut off while it was "
+                    "read. Fix: give a whole file."
+                )
+            result[index] = torch.frombuffer(bytearray(data), dtype=dtype)
+    return result

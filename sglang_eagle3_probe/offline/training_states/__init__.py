@@ -1,0 +1,1 @@
+"""Hidden states that trainers saved, read without running anything that is in the files."""
