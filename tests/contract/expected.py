@@ -10,7 +10,9 @@ ALL_SEAMS: tuple[Seam, ...] = (*MAIN_SEAMS, *SCHEDULER_SEAMS)
 NEEDED: tuple[str, ...] = (
     "command_line",
     "scheduler_start",
+    "target_loaded",
     "layer_ids",
+    "embedding_copy",
     "layer_ids_delegation",
     "target_logits",
     "target_extend_v1",
@@ -28,12 +30,14 @@ NEEDED: tuple[str, ...] = (
     "worker_forward",
     "target_forward",
     "draft_extend_graph",
+    "draft_select",
     "request_output",
 )
 """Seams that handlers are bound to; each must have a row in every release of its range."""
 
 PARTIAL: dict[str, Releases] = {
-    "command_line": Releases("0.5.11"),
+    "target_loaded": Releases("0.5.9", "0.5.10.post1"),
+    "embedding_copy": Releases("0.5.9", "0.5.21"),
     "layer_ids_delegation": Releases("0.5.10"),
     "target_extend_v1": Releases("0.5.9", "0.5.12.post1"),
     "draft_extend_v1": Releases("0.5.9", "0.5.12.post1"),
@@ -44,6 +48,7 @@ PARTIAL: dict[str, Releases] = {
 SEVERAL_TARGETS: frozenset[str] = frozenset(
     {
         "layer_ids",
+        "embedding_copy",
         "draft_forward",
         "draft_weights",
         "draft_built",
@@ -56,7 +61,8 @@ SEVERAL_TARGETS: frozenset[str] = frozenset(
 """Seams with a target per model or worker class; every other one has a single target a release."""
 
 DELIBERATE: dict[str, str] = {
-    "command_line": "before 0.5.11 SGLang has no plugin system; the probe's own launcher parses",
+    "target_loaded": "later the configured ids arrive before graphs are captured",
+    "embedding_copy": "later the class captures boundary 0 by itself",
 }
 """Seams whose range is narrower than the code would allow, and why."""
 

@@ -14,11 +14,13 @@ Kind = Literal["assigns", "attribute", "calls", "reads", "returns", "text"]
 
 _ALL = Releases()
 _V1 = Releases("0.5.9", "0.5.12.post1")
+_BEFORE_IDS = Releases("0.5.9", "0.5.10.post1")
 
 _BATCH = "sglang.srt.managers.schedule_batch"
 _DEEPSEEK = "sglang.srt.models.deepseek_v2"
 _DRAFT = "sglang.srt.models.llama_eagle3"
 _INFO = "sglang.srt.speculative.eagle_info"
+_MODELS = "sglang.srt.models"
 _KIMI = "sglang.srt.models.kimi_k25"
 _KIMI_DRAFT = "sglang.srt.models.kimi_k25_eagle3"
 _LLAMA = "sglang.srt.models.llama"
@@ -27,6 +29,7 @@ _PROCESSOR = "sglang.srt.managers.scheduler_components.batch_result_processor"
 _RESULT = "sglang.srt.managers.utils"
 _SCHEDULER = "sglang.srt.managers.scheduler"
 _STREAMER = "sglang.srt.managers.scheduler_components.output_streamer"
+_RUNNER = "sglang.srt.model_executor.model_runner"
 _WORKER_V1 = "sglang.srt.speculative.eagle_worker"
 _WORKER_V2 = "sglang.srt.speculative.eagle_worker_v2"
 
@@ -78,6 +81,76 @@ def _setter(module: str, cls: str) -> tuple[Fact, ...]:
     )  # fmt: skip
 
 
+def _copies(module: str, inner: str) -> tuple[Fact, ...]:
+    """What the copy of the embedding output relies on, in a forward that puts it into a list."""
+    return tuple(
+        Fact(f"{_MODELS}.{module}", f"{inner}.forward", "text", text, _ALL, why)
+        for text, why in (
+            ("self.embed_tokens(input_ids)", "how the copy is made"),
+            ("hidden_states = input_embeds", "an embedding that is handed in is used as it is"),
+            ("return (hidden_states, aux_hidden_states)", "to whose front the copy goes"),
+        )
+    )
+
+
+def _adds_one(module: str, cls: str) -> tuple[Fact, ...]:
+    """A target class that takes any list without -1 for output ids."""
+    setter, module = f"{cls}.set_eagle3_layers_to_capture", f"{_MODELS}.{module}"
+    return (
+        Fact(module, setter, "assigns", "self.capture_aux_hidden_states", _ALL, "capture is on"),
+        Fact(module, setter, "text", "[val + 1 for val in layer_ids]", _ALL, "what it reads"),
+        Fact(module, f"{cls}.forward", "calls", "self.logits_processor", _ALL,
+             "target_logits sees every target forward"),
+    )  # fmt: skip
+
+
+def _entered(module: str, inner: str, releases: Releases) -> Fact:
+    return Fact(f"{_MODELS}.{module}", f"{inner}.forward", "text",
+                "if i in self.layers_to_capture", releases,
+                "ids are boundaries: captured at the input of layer i, ascending")  # fmt: skip
+
+
+def _appended(module: str, inner: str, text: str, releases: Releases, why: str) -> Fact:
+    return Fact(f"{_MODELS}.{module}", f"{inner}.forward", "text",
+                f"aux_hidden_states.append({text})", releases, why)  # fmt: skip
+
+
+_SUM = "hidden_states + residual"
+_SUM_OR_ITSELF = "hidden_states + residual if residual is not None else hidden_states"
+_NO_RESIDUAL = "boundary 0 raises TypeError here: there is no residual before layer 0"
+_ALIAS = "boundary 0 is the tensor that the layers write into"
+
+FAMILIES: tuple[Fact, ...] = (
+    *_copies("llama", "LlamaModel"),
+    *_adds_one("qwen2", "Qwen2ForCausalLM"),
+    *_copies("qwen2", "Qwen2Model"),
+    _entered("qwen2", "Qwen2Model", _ALL),
+    _appended("qwen2", "Qwen2Model", _SUM_OR_ITSELF, Releases("0.5.9", "0.5.20"), _ALIAS),
+    *_adds_one("qwen3", "Qwen3ForCausalLM"),
+    _entered("qwen3", "Qwen3Model", Releases("0.5.21")),
+    *_adds_one("qwen2_moe", "Qwen2MoeForCausalLM"),
+    Fact(f"{_MODELS}.qwen2_moe", "Qwen2MoeModel.forward", "text",
+         "getattr(layer, '_is_layer_to_capture', False)", _ALL,
+         "a flag of the layer decides, not the list"),
+    Fact(f"{_MODELS}.qwen2_moe", "Qwen2MoeModel.set_eagle3_layers_to_capture", "text",
+         "setattr(self.layers[layer_id], '_is_layer_to_capture', True)", _ALL,
+         "the flag is never taken back"),
+    *_adds_one("qwen3_moe", "Qwen3MoeForCausalLM"),
+    *_adds_one("glm4_moe", "Glm4MoeForCausalLM"),
+    *_copies("glm4_moe", "Glm4MoeModel"),
+    _entered("glm4_moe", "Glm4MoeModel", _ALL),
+    _appended("glm4_moe", "Glm4MoeModel", _SUM, Releases("0.5.9", "0.5.20"), _NO_RESIDUAL),
+    *_adds_one("gpt_oss", "GptOssForCausalLM"),
+    *_copies("gpt_oss", "GptOssModel"),
+    _appended("gpt_oss", "GptOssModel", _SUM, Releases("0.5.9", "0.5.16"), _NO_RESIDUAL),
+    _appended("gpt_oss", "GptOssModel", _SUM_OR_ITSELF, Releases("0.5.17", "0.5.20"), _ALIAS),
+    Fact(f"{_MODELS}.gpt_oss", "GptOssForCausalLM.set_eagle3_layers_to_capture", "text",
+         "max(layer_ids) == num_layers", Releases("0.5.17"),
+         "a list that reaches N is taken as boundaries, and N is captured"),
+)  # fmt: skip
+"""Targets beside DeepSeek and Llama; ``contract/families`` runs them."""
+
+
 def _carries(module: str, cls: str, releases: Releases, why: str, *names: str) -> tuple[Fact, ...]:
     return tuple(Fact(module, cls, "attribute", name, releases, why) for name in names)
 
@@ -103,6 +176,7 @@ def _correct_drafts(field: str, in_worker: Releases, in_output: Releases) -> tup
 
 
 FACTS: tuple[Fact, ...] = (
+    *FAMILIES,
     *_setter(_DEEPSEEK, "DeepseekV2ForCausalLM"),
     *_setter(_LLAMA, "LlamaForCausalLM"),
     Fact(_DEEPSEEK, "DeepseekV2ForCausalLM.set_eagle3_layers_to_capture", "text",
@@ -181,6 +255,8 @@ FACTS: tuple[Fact, ...] = (
          "request_output sees each end once"),
     Fact(_STREAMER, "", "text", "req.finished_output = True", Releases("0.5.13"),
          "request_output sees each end once"),
+    Fact(_WORKER_V2, "EagleDraftWorker.draft_forward", "returns",
+         "parent_list, top_scores_index", _ALL, "where each draft of a tree stood in the search"),
     *_carries(_INFO, "EagleVerifyInput", _ALL, "what refusals reads of a round",
               "draft_token", "draft_token_num", "spec_steps", "topk"),
     Fact(_WORKER_V2, "EagleDraftWorker", "attribute", "target_worker", _ALL,
@@ -227,6 +303,23 @@ FACTS: tuple[Fact, ...] = (
     Fact("sglang.srt.model_executor.cuda_graph_runner", "", "text",
          "model.set_eagle3_layers_to_capture()", Releases("0.5.9", "0.5.10.post1"),
          "graphs are captured with the default boundaries, before the configured ids arrive"),
+    Fact(_RUNNER, "ModelRunner._dummy_run", "text", "self.model.set_eagle3_layers_to_capture()",
+         _BEFORE_IDS, "so is what warms kernels up"),
+    Fact(_RUNNER, "ModelRunner.initialize", "text",
+         "self.model.set_eagle3_layers_to_capture(self.eagle_aux_hidden_state_layer_ids)",
+         _BEFORE_IDS, "the configured ids arrive here, after init_device_graphs"),
+    *_carries(_RUNNER, "ModelRunner", Releases("0.5.9", "0.5.15.post1"),
+              "read when load_model returns, up to 0.5.10.post1",
+              "eagle_aux_hidden_state_layer_ids", "eagle_use_aux_hidden_state"),
+    Fact(_RUNNER, "ModelRunner", "attribute", "is_draft_worker", _ALL, "whose ids they are"),
+    Fact(_RUNNER, "ModelRunner.initialize", "calls", "self.load_model", _ALL,
+         "target_loaded comes before the graphs"),
+    Fact(_DEEPSEEK, "DeepseekV2Model.forward", "text", "self.embed_tokens(input_ids)", _ALL,
+         "how the copy is made where the class cannot capture boundary 0"),
+    Fact(_DEEPSEEK, "DeepseekV2Model.forward", "text", "hidden_states = input_embeds", _ALL,
+         "an embedding that is handed in is used as it is"),
+    Fact(_DEEPSEEK, "DeepseekV2Model.forward", "text", "return (hidden_states, aux_hidden_states)",
+         Releases("0.5.9", "0.5.16"), "a list, to whose front the copy goes"),
     Fact("sglang.srt.plugins", "", "text", "'sglang.srt.plugins'", Releases("0.5.11"),
          "the entry-point group that loads the probe"),
 )  # fmt: skip

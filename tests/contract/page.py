@@ -8,7 +8,7 @@ from sglang_eagle3_probe.host.seams import seams_for
 
 from .expected import ALL_SEAMS, NEEDED
 from .facts import FACTS, Fact
-from .releases import PROOFS, RELEASES, strongest_proof
+from .releases import PROOFS, PROVED_BY, RELEASES, strongest_proof
 from .source import Source, judge
 
 _HEAD = """\
@@ -33,8 +33,15 @@ _LEGEND = """\
 _NOTE = """\
 Up to 0.5.12.post1 SGLang has two EAGLE workers. Up to 0.5.10.post1 V1 is its default, later V2.
 V1 never passes `verify_result`: its acceptance is on the CPU in what `EAGLEWorker` returns, and
-`verify_result_v1` reads it there. Up to 0.5.10.post1 CUDA graphs are captured with
-the default layer ids, and the configured ids reach eager forwards only.
+`verify_result_v1` reads it there. Up to 0.5.10.post1 SGLang captures CUDA graphs with
+the default layer ids and applies the configured ones afterwards; with the probe's patch
+`ids_before_graphs` (on by default) the graphs get the configured ones. Those releases have no
+plugins: start them with `python -m sglang_eagle3_probe.launch_server`.
+"""
+
+_PROOF_HEAD = """\
+Proofs, weakest first; a release shows its strongest in the table. What is not listed for a release
+was not done there.
 """
 
 _KINDS = {
@@ -62,8 +69,11 @@ def page(sources: Mapping[str, Source]) -> str:
         ),
         _LEGEND,
         _NOTE,
-        "Proofs, weakest first; a release shows its strongest:\n",
-        "".join(f"- {name}: {meaning}\n" for name, meaning in PROOFS.items()),
+        _PROOF_HEAD,
+        _table(
+            ["proof", "means", "releases"],
+            ([name, meaning, _proved_by(name)] for name, meaning in PROOFS.items()),
+        ),
         "## Targets\n",
         _table(
             ["seam", "target", "reads", "SGLang", "why"],
@@ -77,6 +87,11 @@ def page(sources: Mapping[str, Source]) -> str:
         _table(["where", "what", "SGLang", "why"], (_fact_cells(fact) for fact in FACTS)),
     ]  # fmt: skip
     return "\n".join(parts)
+
+
+def _proved_by(proof: str) -> str:
+    proved = [r for r in RELEASES if proof == "signature" or proof in PROVED_BY.get(r, ())]
+    return "all" if len(proved) == len(RELEASES) else ", ".join(proved) or "none"
 
 
 def _cells(release: str, source: Source) -> list[str]:

@@ -100,24 +100,38 @@ def published(name: str = "sglang") -> list[str]:
     raise WheelsUnavailable(f"pip index versions {name} listed nothing")
 
 
+def whole_folder(release: str) -> Path:
+    """Where a release lies unpacked as a whole, if a script has brought it."""
+    return cache_folder().parent / "whole" / release
+
+
 def _holds(folder: Path, modules: Sequence[str]) -> bool:
     """Whether a cache folder was cut with these modules (or more) asked for."""
+    return set(modules) <= set(_asked(folder))
+
+
+def _asked(folder: Path) -> list[str]:
     try:
-        asked = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["asked"]
+        return list(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["asked"])
     except (OSError, ValueError, KeyError):
-        return False
-    return set(modules) <= set(asked)
+        return []
 
 
 def _bring(release: str, modules: Sequence[str], cache: Path) -> Path:
-    """Download one wheel, keep the modules, put the folder in place in one step."""
+    """Download one wheel, keep the modules, put the folder in place in one step.
+
+    What was asked for earlier is kept too: another branch may ask for other modules.
+    """
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=f".{release}-") as work:
-            wheel = download(release, Path(work))
-            cut = Path(work) / "cut"
-            _cut(wheel, modules, cut)
-            folder = cache / release
+            folder, cut = cache / release, Path(work) / "cut"
+            modules = sorted({*modules, *_asked(folder)})
+            whole = whole_folder(release)
+            if whole.is_dir():
+                _copy(whole, modules, cut)
+            else:
+                _cut(download(release, Path(work)), modules, cut)
             if folder.exists():
                 shutil.rmtree(folder)
             cut.rename(folder)
@@ -133,6 +147,16 @@ def _cut(wheel: Path, modules: Sequence[str], into: Path) -> None:
         names = set(archive.namelist())
         members = [n for module in modules for n in member_names(module) if n in names]
         archive.extractall(into, members)
+    into.mkdir(exist_ok=True)
+    (into / _INDEX).write_text(json.dumps({"asked": list(modules)}), encoding="utf-8")
+
+
+def _copy(whole: Path, modules: Sequence[str], into: Path) -> None:
+    for module in modules:
+        for name in member_names(module):
+            if (whole / name).is_file():
+                (into / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(whole / name, into / name)
     into.mkdir(exist_ok=True)
     (into / _INDEX).write_text(json.dumps({"asked": list(modules)}), encoding="utf-8")
 

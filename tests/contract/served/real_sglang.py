@@ -49,7 +49,7 @@ def guarded(ask: Callable[[Any], dict[str, Any]], case: Any) -> dict[str, Any]:
             import traceback
 
             traceback.print_exc()
-        return {"raised": type(error).__name__, "text": str(error)[:300]}
+        return {"raised": type(error).__name__, "text": str(error)[:1000]}
 
 
 def allow_second_registration() -> None:
@@ -278,18 +278,16 @@ def ids_that_sglang_passes(args: Any, model_config: Any) -> tuple[bool, Any]:
 
 
 def ids_of_old_runner(args: Any, algorithm: Any) -> tuple[bool, Any]:
-    """Before 0.5.13 the same code stands in the middle of ``ModelRunner.__init__``: cut out."""
+    """Before 0.5.16 the same code stands in the middle of ``ModelRunner.__init__``: cut out."""
     from sglang.srt.model_executor import model_runner as module
 
     source = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
-    condition = "self.spec_algorithm.is_eagle3() and (not self.is_draft_worker)"
-    [found] = [
+    needed = ("eagle_aux_hidden_state_layer_ids", "draft_model_config = ")
+    found = next(  # the outermost comes first
         node
         for node in ast.walk(source)
-        if isinstance(node, ast.If)
-        and ast.unparse(node.test) == condition
-        and "eagle_aux_hidden_state_layer_ids" in ast.unparse(node)
-    ]
+        if isinstance(node, ast.If) and all(text in ast.unparse(node) for text in needed)
+    )
     runner = SimpleNamespace(
         spec_algorithm=algorithm,
         is_draft_worker=False,

@@ -8,7 +8,7 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
-from contract.wheels import cache_folder, download
+from contract.wheels import download, whole_folder
 
 ASKED = ("0.5.12.post1", "0.5.17", "0.5.21", "0.5.23")
 """Before and after the readings of layer ids changed, and the newest known."""
@@ -27,7 +27,7 @@ def folder_of(release: str, *, fetch: bool = False) -> Path | None:
 
     Whole wheels lie beside the cut ones; 30 to 100 MB each, so only a script brings them.
     """
-    folder = cache_folder().parent / "whole" / release
+    folder = whole_folder(release)
     if folder.is_dir() or not fetch:
         return folder if folder.is_dir() else None
     folder.parent.mkdir(parents=True, exist_ok=True)

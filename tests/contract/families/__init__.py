@@ -1,0 +1,1 @@
+"""Target families beside DeepSeek: the real classes of whole releases against Transformers."""
