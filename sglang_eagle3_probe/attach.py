@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .host.command_line import CommandLineHandler
 from .host.cost import CostBook
@@ -12,6 +13,9 @@ from .host.session import Session
 from .host.versions import installed_release
 from .host.wrapping import Handler, Installer
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from .taps.acceptance import AcceptanceTap
 
 
 def attach_command_line() -> Installer:
@@ -24,6 +28,8 @@ def attach_command_line() -> Installer:
 def attach_scheduler(settings: Settings) -> Session:
     """Patch and instrument this process, as SGLang imports the targets."""
     from .patches.capture import CaptureOrderPatch, DelegationPatch, LayerIdsPatch
+    from .patches.embedding_copy import EmbeddingCopy
+    from .patches.ids_before_graphs import NAME, RunnerIds, SetterIds
     from .taps.acceptance import AcceptanceTap
     from .taps.aux_states import AuxStatesTap
     from .taps.draft_built import DraftBuiltTap
@@ -38,7 +44,7 @@ def attach_scheduler(settings: Settings) -> Session:
 
     session = Session(settings)
     handlers: dict[str, list[Handler]] = {}
-    installer = Installer(handlers)
+    installer = Installer(handlers, {"embedding_copy": EmbeddingCopy()})
     installer.cost.when_due = _cost_reporter(session, installer.cost)
     start = SchedulerStartTap(session, installer)
     extend = TargetExtendTap(session)
@@ -46,6 +52,7 @@ def attach_scheduler(settings: Settings) -> Session:
     vocabulary = DraftVocabulary(session)
     acceptance = AcceptanceTap(session, vocabulary)
     static = StaticFindingsTap(session)
+    early: list[Handler] = [SetterIds(session)] if NAME in settings.patches else []
     handlers.update(
         {
             # Seams last on return, so that the report comes after the arguments in the log.
@@ -56,7 +63,7 @@ def attach_scheduler(settings: Settings) -> Session:
                 start.ranks,
                 MetricsTap(session).tap,
             ],
-            "layer_ids": [static.layer_ids, LayerIdsPatch(session)],
+            "layer_ids": [static.layer_ids, *early, LayerIdsPatch(session)],
             "layer_ids_delegation": [DelegationPatch(session)],
             # The patch is outermost: the tap shows what goes on to the draft.
             "target_logits": [CaptureOrderPatch(session), AuxStatesTap(session).tap],
@@ -72,8 +79,12 @@ def attach_scheduler(settings: Settings) -> Session:
             "request_output": [RequestEndTap(session).tap],
         }
     )
+    if early:
+        handlers["target_loaded"] = [RunnerIds(session)]
     if settings.level != "wiring":
-        _add_stats(session, handlers)
+        _add_stats(session, handlers, acceptance)
+    if settings.level == "capture":
+        _add_capture(session, handlers)
     release = installed_release()
     rows: list[Seam] = seams_for(release, SCHEDULER_SEAMS)
     installer.install(rows)
@@ -94,7 +105,9 @@ def _cost_reporter(session: Session, cost: CostBook) -> Callable[[], None]:
     return report
 
 
-def _add_stats(session: Session, handlers: dict[str, list[Handler]]) -> None:
+def _add_stats(
+    session: Session, handlers: dict[str, list[Handler]], acceptance: AcceptanceTap
+) -> None:
     """Level ``stats``: behind every other handler, closest to the host's own call.
 
     Times of phases are here although they need no device code of ours: five wrapped functions more
@@ -105,6 +118,7 @@ def _add_stats(session: Session, handlers: dict[str, list[Handler]]) -> None:
     from .taps.slot_stats import SlotStatsTap
 
     refusals = RefusalsTap(session)
+    acceptance.looked_at = refusals.looked_at
     stats = SlotStatsTap(session)
     times = PhaseTimesTap(session)
     session.on_target_model.append(stats.watch_embedding)
@@ -112,7 +126,7 @@ def _add_stats(session: Session, handlers: dict[str, list[Handler]]) -> None:
         "draft_built": [refusals.built],
         "target_logits": [refusals.logits, stats.target],
         "draft_forward": [stats.draft],
-        "target_extend_v2": [refusals.extend, stats.prefill],
+        "target_extend_v2": [refusals.prefill, stats.prefill],
         "verify_result": [refusals.resolve, stats.resolve],
         "verify_result_v1": [times.worker, stats.resolve],
         "request_output": [times.output],
@@ -123,6 +137,29 @@ def _add_stats(session: Session, handlers: dict[str, list[Handler]]) -> None:
         "draft_steps": [refusals.steps, stats.draft_steps],
         "draft_extend_round": [times.extend, refusals.extend, stats.extend],
         "draft_extend_graph": [refusals.extend_graph],
+    }
+    for name, taps in more.items():
+        handlers.setdefault(name, []).extend(taps)
+
+
+def _add_capture(session: Session, handlers: dict[str, list[Handler]]) -> None:
+    """Level ``capture``: innermost, so that states are taken as SGLang made them."""
+    from .taps.capture import CaptureTap
+
+    capture = CaptureTap(session)
+    if session.settings.all_layers:
+        session.on_target_model.append(capture.layers.watch)
+    more: dict[str, list[Handler]] = {
+        "draft_built": [capture.built],
+        "target_logits": [capture.draft.logits],
+        "target_extend_v2": [capture.prefill],
+        "target_forward": [capture.target],
+        "draft_round": [capture.draft.draft],
+        "draft_steps": [capture.draft.begin],
+        "draft_select": [capture.draft.select],
+        "verify_round": [capture.verify],
+        "verify_result": [capture.resolve],
+        "request_output": [capture.end],
     }
     for name, taps in more.items():
         handlers.setdefault(name, []).extend(taps)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 PREFIX = "SGLANG_EAGLE3_PROBE"
 
-PATCH_NAMES = ("embedding_capture", "capture_order")
+PATCH_NAMES = ("embedding_capture", "capture_order", "ids_before_graphs")
 LEVELS = ("wiring", "stats", "capture")
 UNITS = ("auto", "output_id", "boundary")
 
@@ -52,6 +52,12 @@ class Settings:
     trained_layer_ids: tuple[int, ...] | None = None
     full_vocab_map: bool = False
     stats_rows: bool = False
+    refusal_every: int = 5
+    capture_first: int = 8
+    capture_every: int = 256
+    capture_mb: int = 4096
+    capture_buffer_mb: int = 256
+    all_layers: int = 0
     queue_records: int = 8192
     file_mb: int = 64
     files: int = 4
@@ -78,7 +84,14 @@ class Settings:
                 )
             if text.strip():
                 values[known[variable]] = _READERS[known[variable]](variable, text.strip())
-        return cls(**values)
+        chosen = cls(**values)
+        if chosen.all_layers and chosen.level != "capture":
+            raise SettingsError(
+                f"{_variable('all_layers')}={chosen.all_layers} needs level capture; "
+                f"{_variable('level')} is {chosen.level}. "
+                f"Fix: set {_variable('level')}=capture, or unset {_variable('all_layers')}."
+            )
+        return chosen
 
     def as_text(self) -> dict[str, str]:
         """Variable -> text in force, for the trace header."""
@@ -99,6 +112,12 @@ def enable() -> None:
 def set_directory(directory: str) -> None:
     """Choose the trace folder, as an absolute path: children may run elsewhere."""
     os.environ[_variable("dir")] = os.path.abspath(directory)
+
+
+def capture_all_layers(requests: int) -> None:
+    """Choose level ``capture``, with all boundaries for that many requests."""
+    os.environ[_variable("level")] = "capture"
+    os.environ[_variable("all_layers")] = str(requests)
 
 
 def hub_cache() -> Path:
@@ -130,6 +149,14 @@ def _count(variable: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise SettingsError(
             f"{variable}={text!r} is not a whole number of at least 1. Fix: set one."
+        )
+    return int(text)
+
+
+def _whole(variable: str, text: str) -> int:
+    if not text.isdecimal():
+        raise SettingsError(
+            f"{variable}={text!r} is not a whole number of at least 0. Fix: set one."
         )
     return int(text)
 
@@ -179,6 +206,12 @@ _READERS: dict[str, Any] = {
     "trained_layer_ids": _ids,
     "full_vocab_map": _flag,
     "stats_rows": _flag,
+    "refusal_every": _count,
+    "capture_first": _whole,
+    "capture_every": _whole,
+    "capture_mb": _count,
+    "capture_buffer_mb": _count,
+    "all_layers": _whole,
     "queue_records": _count,
     "file_mb": _count,
     "files": _count,
@@ -195,14 +228,15 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "level": (
         "wiring, stats or capture",
         "How much is recorded; each level includes the ones before it. "
-        "`stats` adds values of the tapped tensors, also under CUDA graphs. This release records "
-        "`capture` like `stats` and says so in the log.",
+        "`stats` adds values of the tapped tensors, also under CUDA graphs. `capture` also writes "
+        "the states of some requests to files, see docs/capture.md.",
     ),
     "patches": (
         "none, or names separated by commas",
         "Which behaviour patches apply: `embedding_capture` (a list that holds -1 is read as "
-        "output ids and the embedding is captured) and `capture_order` (the concatenation "
-        "follows the list when it is not ascending).",
+        "output ids and the embedding is captured), `capture_order` (the concatenation "
+        "follows the list when it is not ascending) and `ids_before_graphs` (SGLang up to "
+        "0.5.10.post1: CUDA graphs are captured with the configured ids, not the default ones).",
     ),
     "layer_ids": (
         "such as -1,2,30",
@@ -224,6 +258,35 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "stats_rows": (
         "1 or 0",
         "Level `stats`: write every row of the aux states, not only windows. Many megabytes.",
+    ),
+    "refusal_every": (
+        "a count",
+        "Level `stats`: of so many verify rounds one is looked at for why drafts were refused; 1 "
+        "looks at every round. The odd default reaches batches that take turns alike.",
+    ),
+    "capture_first": (
+        "a count",
+        "Level `capture`: so many requests are captured from the start of the server.",
+    ),
+    "capture_every": (
+        "a count, 0 for none",
+        "Level `capture`: after the first ones, one request in so many is captured.",
+    ),
+    "capture_mb": (
+        "megabytes",
+        "Level `capture`: what the capture files of one process may take. When it is reached, no "
+        "more are written, and the log says so.",
+    ),
+    "capture_buffer_mb": (
+        "megabytes",
+        "Level `capture`: memory on each GPU, and as much in pinned host memory, through which "
+        "states leave the device. What does not fit at once is lost and counted.",
+    ),
+    "all_layers": (
+        "a count",
+        "Level `capture`: the first so many captured requests also get every boundary of the "
+        "target (embedding to last, and the final norm), for infer-layers. Takes as much memory "
+        "again as `CAPTURE_BUFFER_MB` on each GPU. `--probe-all-layers` sets it, and the level.",
     ),
     "queue_records": (
         "a count",

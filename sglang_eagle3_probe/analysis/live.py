@@ -185,6 +185,11 @@ class LiveRun:
         else:
             counts.add_end(record)
 
+    def not_looked_at(self) -> int:
+        """Rounds for which no record would tell a cause, since the start."""
+        counts = [self._refusals.get(rank.name) for rank in self.firsts()]
+        return sum(c.not_looked_at.total() for c in counts if c is not None)
+
     def in_order(self) -> list[LiveRank]:
         """Ranks by data-parallel, then tensor-parallel rank."""
 

@@ -39,7 +39,7 @@ MAX_TENSORS = 5_000_000
 
 def read_checkpoint(given: str) -> CheckpointFacts:
     """Everything a rule may know of a checkpoint; raises CheckpointError with one line."""
-    place = _located(given)
+    place = located(given)
     if place.is_dir():
         return _from_folder(given, place)
     config = read_object(place, CONFIG_LIMIT)
@@ -62,7 +62,8 @@ def _not_empty(config: dict[str, Any], place: Path) -> dict[str, Any]:
 # -- where --------------------------------------------------------------------------------------
 
 
-def _located(given: str) -> Path:
+def located(given: str) -> Path:
+    """The folder or config file that a name given by the user means."""
     try:
         place = Path(given).expanduser()
         if not os.path.lexists(place):

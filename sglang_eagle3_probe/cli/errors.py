@@ -21,3 +21,8 @@ NEEDS_PYARROW = (
     "Parquet is written with pyarrow, which is not installed; nothing was written. "
     "Fix: pip install 'sglang-eagle3-probe[parquet]'"
 )
+
+NEEDS_TORCH = (
+    "{command} computes with torch and reads safetensors, which are not installed. "
+    "Fix: pip install 'sglang-eagle3-probe[offline]'"
+)

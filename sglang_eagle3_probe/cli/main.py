@@ -10,9 +10,38 @@ from collections.abc import Sequence
 
 from sglang_eagle3_probe import __version__
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
-from sglang_eagle3_probe.cli import diff, doctor, explain, export, report, show, tail, top
+from sglang_eagle3_probe.cli import (
+    compare,
+    diff,
+    doctor,
+    explain,
+    export,
+    infer_layers,
+    patch_source,
+    replay,
+    report,
+    show,
+    tail,
+    top,
+)
 from sglang_eagle3_probe.cli.errors import UsageError
 from sglang_eagle3_probe.trace.reader import TraceError
+
+COMMANDS = (
+    doctor,
+    report,
+    diff,
+    top,
+    tail,
+    replay,
+    infer_layers,
+    compare,
+    show,
+    export,
+    patch_source,
+    explain,
+)
+"""As ``--help`` lists them."""
 
 COULD_NOT_RUN = 2
 INTERRUPTED = 130
@@ -28,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (doctor, report, diff, tail, top, show, export, explain):
+    for module in COMMANDS:
         module.add(commands)
     return result
 

@@ -1,4 +1,4 @@
-"""``--enable-probe`` and ``--probe-dir`` on SGLang's own command line.
+"""``--enable-probe``, ``--probe-dir`` and ``--probe-all-layers`` on SGLang's own command line.
 
 The flags act when they are parsed, by setting our variables, so nothing is ever put on the
 ServerArgs record (0.5.17 and 0.5.18 refuse foreign attributes, later ones drop or freeze them)
@@ -17,7 +17,7 @@ from .wrapping import Proceed
 
 
 class CommandLineHandler:
-    """Around ``ServerArgs.add_cli_args``: adds our two flags after SGLang's own."""
+    """Around ``ServerArgs.add_cli_args``: adds our flags after SGLang's own."""
 
     name = "command_line"
 
@@ -49,6 +49,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="Folder for the probe's trace files (default: probe-logs). "
         "Same as SGLANG_EAGLE3_PROBE_DIR.",
     )
+    group.add_argument(
+        "--probe-all-layers",
+        action=_ProbeAllLayers,
+        type=int,
+        metavar="N",
+        help="Capture the first N requests with every layer's hidden states, for "
+        "sglang-eagle3-probe infer-layers. Same as SGLANG_EAGLE3_PROBE_LEVEL=capture and "
+        "SGLANG_EAGLE3_PROBE_ALL_LAYERS=N.",
+    )
 
 
 # SGLang's --config merger tells flags from options by this class, hence the private base.
@@ -78,3 +87,17 @@ class _ProbeDirectory(argparse.Action):
     ) -> None:
         setattr(namespace, self.dest, values)
         settings.set_directory(str(values))
+
+
+class _ProbeAllLayers(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if values < 1:
+            parser.error(f"argument {option_string}: {values} is not at least 1")
+        setattr(namespace, self.dest, values)
+        settings.capture_all_layers(values)

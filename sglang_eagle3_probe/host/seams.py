@@ -8,10 +8,10 @@ the same name with ranges that do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from .embedding_capture import EMBEDDING_CAPTURE
 from .versions import Releases
 
 
@@ -41,49 +41,6 @@ class Seam:
         return f"{self.module}:{self.attribute}"
 
 
-@dataclass(frozen=True)
-class ModuleHook:
-    """A forward hook on one module of a loaded model, by torch's own public means.
-
-    Args:
-        name: what the probe calls it.
-        module: which module, in words.
-        why: what we need there.
-    """
-
-    name: str
-    module: str
-    why: str
-
-    def attach(self, module: Any, hook: Callable[[Any, Any, Any], None]) -> None:
-        """Call ``hook(module, inputs, output)`` after each forward of the module. It must return
-        ``None``, which leaves the output as it is, and must not raise.
-
-        A forward that torch.compile traced runs without it.
-        """
-        from torch.compiler import is_compiling
-
-        def unless_compiled(inner: Any, inputs: Any, output: Any) -> None:
-            # Dynamo cannot trace a hook of ours, and a forward that must compile as one piece
-            # (SGLang's piecewise prefill graphs, 0.5.12) would take the server down with it. It
-            # knows the answer to this question, so that nothing of the hook is traced.
-            if not is_compiling():
-                hook(inner, inputs, output)
-
-        module.register_forward_hook(unless_compiled)
-
-
-DRAFT_FC = ModuleHook(
-    name="draft_fc",
-    module="fc of the draft's inner model",
-    why="whether fc ran is seen, not inferred from widths; level stats also taps what it puts out",
-)
-TARGET_EMBEDDING = ModuleHook(
-    name="target_embedding",
-    module="embed_tokens of the target's inner model",
-    why="level stats compares slots with the embedding output, before layer 0 may overwrite it",
-)
-
 _EXTEND_LOGITS_WHY = (
     "logits of the draft extend, of which the first draft of the next round is made"
 )
@@ -102,6 +59,25 @@ def _layer_ids(module: str, cls: str, since: str = "0.5.9") -> Seam:
         parameters=("layer_ids",),
         releases=Releases(since),
         why=_LAYER_IDS_WHY,
+    )
+
+
+def _embedding_copies() -> tuple[Seam, ...]:
+    """Forwards of inner models that get the embedding output put in."""
+    return tuple(
+        Seam(
+            name="embedding_copy",
+            module=capture.inner.partition(":")[0],
+            attribute=f"{capture.inner.partition(':')[2]}.forward",
+            parameters=("input_ids", "input_embeds"),
+            releases=capture.by_copy,
+            why=(
+                "these releases cannot capture boundary 0 here; a copy of the embedding output is "
+                "put in front of what they capture"
+            ),
+        )
+        for capture in EMBEDDING_CAPTURE
+        if capture.by_copy is not None
     )
 
 
@@ -155,8 +131,8 @@ MAIN_SEAMS: tuple[Seam, ...] = (
         module="sglang.srt.server_args",
         attribute="ServerArgs.add_cli_args",
         parameters=("parser",),
-        releases=Releases("0.5.11"),
-        why="adds --enable-probe and --probe-dir; the only thing wrapped while the probe is off",
+        releases=Releases(),
+        why="adds the flags of the probe; the only thing wrapped while the probe is off",
     ),
 )
 """Wrapped in the process that parses the command line."""
@@ -170,8 +146,26 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         releases=Releases(),
         why="arguments and ranks on entry; on return everything is built and logging is set up",
     ),
+    Seam(
+        name="target_loaded",
+        module="sglang.srt.model_executor.model_runner",
+        attribute="ModelRunner.load_model",
+        parameters=(),
+        releases=Releases("0.5.9", "0.5.10.post1"),
+        why=(
+            "the runner knows the configured layer ids here, before kernel warm-up and graph "
+            "capture call the setter without them"
+        ),
+    ),
     _layer_ids("deepseek_v2", "DeepseekV2ForCausalLM"),
     _layer_ids("llama", "LlamaForCausalLM"),
+    _layer_ids("qwen2", "Qwen2ForCausalLM"),
+    _layer_ids("qwen3", "Qwen3ForCausalLM"),
+    _layer_ids("qwen2_moe", "Qwen2MoeForCausalLM"),
+    _layer_ids("qwen3_moe", "Qwen3MoeForCausalLM"),
+    _layer_ids("glm4_moe", "Glm4MoeForCausalLM"),
+    _layer_ids("gpt_oss", "GptOssForCausalLM"),
+    *_embedding_copies(),
     Seam(
         name="layer_ids_delegation",
         module="sglang.srt.models.kimi_k25",
@@ -331,6 +325,14 @@ SCHEDULER_SEAMS: tuple[Seam, ...] = (
         parameters=("forward_batch",),
         releases=Releases("0.5.14"),
         why=_EXTEND_LOGITS_WHY,
+    ),
+    Seam(
+        name="draft_select",
+        module="sglang.srt.speculative.spec_utils",
+        attribute="select_top_k_tokens",
+        parameters=("i",),
+        releases=Releases(),
+        why="candidates, scores and states that a draft step keeps; part of the draft's graph",
     ),
     Seam(
         name="request_output",

@@ -89,6 +89,10 @@ class Session:
         self.vocab_map: VocabMap | None = None
         self.weights: Weights | None = None
         """The newest records of what was wired, for parts that judge it."""
+        self.runner_ids: list[int] | None = None
+        """The draft config's list, where SGLang applies it after graph capture (up to 0.5.10)."""
+        self.early_patches: list[str] = []
+        """Patches that acted on the layer ids before the setter was reached."""
         self.served_class = ""
         """Outer class that delegates to the class being configured, if any."""
         self.last_target_prefill: tuple[str, list[int] | None, list[int] | None] | None = None
@@ -106,6 +110,10 @@ class Session:
         feed = self.feed
         if feed is not None:
             feed.put(record)
+
+    def miss(self, kind: str, count: int = 1) -> None:
+        """Count what passed by and was not looked at, so that the trace says so."""
+        self.recorder.missed(kind, count)
 
     def say(self, message: str, *args: Any) -> None:
         """One line in the server's log."""

@@ -121,8 +121,9 @@ def as_lines(situation: Situation, intent: Intent, width: int) -> list[Line]:
     if len(intent.readings) > 1:
         lines += wrapped(
             "  ",
-            "Which one is right the training recipe says; from a coming version on also "
-            "sglang-eagle3-probe infer-layers, on a few requests recorded at level capture.",
+            "Which one is right the training recipe says, or the draft itself: "
+            "sglang-eagle3-probe infer-layers CAPTURE --draft DIR, on requests captured with "
+            "--probe-all-layers (docs/infer_layers.md).",
             width,
         )
     return lines

@@ -7,6 +7,7 @@ from typing import Any
 
 from sglang_eagle3_probe.analysis.probe_cost import Cost
 from sglang_eagle3_probe.rules.evidence import RankEvidence
+from sglang_eagle3_probe.trace.capture_records import Capture
 from sglang_eagle3_probe.trace.records import DraftForward, LayerIds, Seams, VocabMap, Weights
 from sglang_eagle3_probe.trace.static_records import StaticFindings
 
@@ -37,6 +38,11 @@ def how_read(ids: LayerIds) -> str:
         ids.configured_at, ids.configured_at
     )
     return f"{ids.configured} from {place}, read as {UNITS[ids.unit]}{why}"
+
+
+def stock_name(ids: LayerIds) -> str:
+    """What to call the SGLang that :func:`stock` speaks of."""
+    return "source-patched SGLang" if ids.source_patched else "stock SGLang"
 
 
 def stock(ids: LayerIds) -> str:
@@ -169,6 +175,32 @@ def cost_line(cost: Cost) -> str:
     )
 
 
+def captures_line(captures: list[Capture]) -> str:
+    """Requests whose states lie in files, and how to go on; empty where there are none."""
+    written = [capture for capture in captures if capture.pieces]
+    if not written:
+        return ""
+    size_mb = sum(capture.bytes for capture in written) / 1e6
+    layers = sum(capture.all_boundaries for capture in written)
+    holes = sum(bool(capture.lost) for capture in written)
+    folder = written[-1].folder
+    notes = [
+        f"{len(written)} requests, {size_mb:.1f} MB in {folder}",
+        f"{layers} with all boundaries" if layers else "",
+        f"{holes} with losses" if holes else "",
+        f"go on with: sglang-eagle3-probe replay {folder}",
+    ]
+    return "; ".join(filter(None, notes))
+
+
+def capture_losses(captures: dict[str, int]) -> str:
+    """What captures lost; empty where nothing."""
+    if not captures:
+        return ""
+    told = ", ".join(f"{count} {reason}" for reason, count in sorted(captures.items()))
+    return f"captures not whole: {told}"
+
+
 def seams_line(seams: Seams) -> str:
     """``12 patched, 6 not in this release``."""
     states: Counter[str] = Counter(seam.state for seam in seams.seams)
@@ -198,3 +230,21 @@ def wiring_groups(ranks: list[RankEvidence]) -> list[list[RankEvidence]]:
         )
         groups.setdefault(key, []).append(rank)
     return list(groups.values())
+
+
+def losses_line(rank: RankEvidence) -> str:
+    """What the trace does not hold."""
+    losses = rank.losses
+    lost, missed = sum(losses.dropped_records.values()), sum(losses.missed.values())
+    kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(losses.missed.items()))
+    parts = [
+        f"{lost} records dropped" if lost else "",
+        f"{losses.rotated_away_records} rounds rotated away" * bool(losses.rotated_away_files),
+        f"{missed} not looked at ({kinds})" if missed else "",
+        f"{losses.write_errors} failed writes" if losses.write_errors else "",
+        f"faults in {', '.join(sorted(losses.faults))}" if losses.faults else "",
+        f"switched off: {', '.join(losses.disabled_sites)}" if losses.disabled_sites else "",
+        capture_losses(losses.captures),
+    ]
+    end = "" if rank.ended_in_order else " (no footer: the server was killed or still runs)"
+    return (", ".join(filter(None, parts)) or "none") + end

@@ -139,6 +139,7 @@ def _rank(rank: RankEvidence) -> dict[str, Any]:
         "stats_coverage": rank.stats_coverage,
         "seams": rank.seams,
         "cost": rank.cost,
+        "captures": rank.captures,
         "losses": rank.losses,
         "problems": rank.problems,
     }

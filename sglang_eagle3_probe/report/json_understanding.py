@@ -42,6 +42,7 @@ def _setting(setting: tuple[int, int, int] | None) -> dict[str, int] | None:
 def _anatomy(parts: Anatomy) -> dict[str, Any]:
     return {
         "rounds": parts.rounds,
+        "rounds_not_looked_at": parts.not_looked_at,
         "refused": parts.refused,
         "explained": parts.explained,
         "joined": parts.joined,

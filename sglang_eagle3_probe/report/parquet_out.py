@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,7 @@ def _rounds(rows: RoundColumns) -> pa.Table:
             "proposed_drafts": pa.array(rows.proposed_drafts, int32),
             "out_of_vocab": pa.array(rows.out_of_vocab, pa.bool_()),
             "greedy": pa.array(rows.greedy, pa.bool_()),
+            "looked_at": pa.array(rows.looked_at, pa.bool_()),
             "batch_size": pa.array(rows.batch_size, int32),
             "batch_not_counted": pa.array(rows.of_record(late), int32),
         }
@@ -223,7 +225,13 @@ def _refusals(records: Sequence[Any]) -> pa.Table:
         (r.seq, r.monotonic_s, r.wall_s, *entry)
         for r in records
         for entry in zip(
-            r.rids, r.rounds, r.positions, r.ranks, r.target_argmax_matches, strict=False
+            r.rids,
+            r.rounds,
+            r.positions,
+            r.ranks,
+            r.target_argmax_matches,
+            r.unexpanded or repeat(None),
+            strict=False,
         )
     ]
     int32 = pa.int32()
@@ -236,8 +244,9 @@ def _refusals(records: Sequence[Any]) -> pa.Table:
         ("position", int32),
         ("rank_in_draft", int32),
         ("target_argmax_matches", pa.bool_()),
+        ("unexpanded", pa.bool_()),
     )
-    columns: Iterator[Sequence[Any]] = iter(zip(*rows, strict=True) if rows else [()] * 8)
+    columns: Iterator[Sequence[Any]] = iter(zip(*rows, strict=True) if rows else [()] * 9)
     return pa.table(
         {name: pa.array(next(columns), type_) for name, type_ in names_and_types},
     )

@@ -188,7 +188,7 @@ def _wiring(group: list[RankEvidence], wide: bool) -> list[RenderableType]:
         parts.append(Text("No layer ids were recorded.", style="dim"))
     else:
         parts.append(slot_table(rank, "wide" if wide else "narrow"))
-        lines += [("list", facts.how_read(ids)), ("stock SGLang", facts.stock(ids))]
+        lines += [("list", facts.how_read(ids)), (facts.stock_name(ids), facts.stock(ids))]
         lines += [(f"slot {place}", proof) for place, proof in proven_lines(rank).items()]
         if ids.patches_applied:
             lines.append(("patched by probe", ", ".join(ids.patches_applied)))
@@ -286,17 +286,10 @@ def _probe_itself(report: Report) -> RenderableType:
             rows.append((f"files judged {rank.label}", facts.files_line(rank.static_findings)))
         if rank.cost is not None:
             rows.append((f"own cost {rank.label}", facts.cost_line(rank.cost)))
-        losses = rank.losses
-        lost = sum(losses.dropped_records.values())
-        parts = [
-            f"{lost} records dropped" if lost else "",
-            f"{losses.rotated_away_records} rounds rotated away" * bool(losses.rotated_away_files),
-            f"{losses.write_errors} failed writes" if losses.write_errors else "",
-            f"faults in {', '.join(sorted(losses.faults))}" if losses.faults else "",
-            f"switched off: {', '.join(losses.disabled_sites)}" if losses.disabled_sites else "",
-        ]
-        end = "" if rank.ended_in_order else " (no footer: the server was killed or still runs)"
-        rows.append((f"losses {rank.label}", (", ".join(filter(None, parts)) or "none") + end))
+        captured = facts.captures_line(rank.captures)
+        if captured:
+            rows.append((f"captured {rank.label}", captured))
+        rows.append((f"losses {rank.label}", facts.losses_line(rank)))
         rows.append(("files read", ", ".join(path.name for path in rank.files)))
     return pairs(rows)
 

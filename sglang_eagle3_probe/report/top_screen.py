@@ -73,7 +73,7 @@ def render(frame: Frame, width: int, height: int) -> RenderableType:
         _accept_lengths(lately, whole),
         _curve(lately, whole, room.positions, width),
         Text(),
-        *_anatomy(causes_lately, causes, whole.rounds, room.causes),
+        *_anatomy(causes_lately, causes, whole.rounds - run.not_looked_at(), room.causes),
         _ranks(ranks, room.ranks, frame.now_s, width),
         *losses,
         *(
@@ -277,14 +277,19 @@ def _losses(run: LiveRun) -> list[Text]:
     """One line; another one when something of ours raised."""
     words: list[str] = []
     dropped: Counter[str] = Counter()
+    missed: Counter[str] = Counter()
     errors = rotated = 0
     for rank in run.in_order():
         dropped.update(rank.losses.dropped_records)
+        missed.update(rank.losses.missed)
         errors += rank.losses.write_errors
         rotated += rank.losses.rotated_away_records
     if dropped:
         kinds = ", ".join(f"{clean(kind)} {n}" for kind, n in dropped.most_common(3))
         words.append(f"{sum(dropped.values())} records lost ({kinds})")
+    if missed:
+        kinds = ", ".join(f"{clean(kind)} {n}" for kind, n in missed.most_common(3))
+        words.append(f"{sum(missed.values())} not looked at ({kinds})")
     if errors:
         words.append(f"{errors} write errors")
     line = Text("losses: ", style="dim", no_wrap=True, overflow="ellipsis")

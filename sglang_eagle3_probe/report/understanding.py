@@ -14,6 +14,7 @@ from sglang_eagle3_probe.report.wiring import table
 
 CAUSE_WORDS = {
     "out_of_vocab": "not in draft vocabulary",
+    "unexpanded": "branch not gone on with",
     "pruned": "in topk, not in tree",
     "ranked_2": "draft had it second",
     "ranked_3_4": "third or fourth",
@@ -50,11 +51,19 @@ def refusals(parts: Anatomy) -> RenderableType | None:
         cells = [f"{by[cause].lost:.1%}" if cause in by else "-" for _, by, _, _ in shown]
         result.add_row(CAUSE_WORDS[cause], *cells, f"{parts.of(cause).share:.0%}")
     notes = []
+    if parts.not_looked_at:
+        notes.append(looked_at(parts))
     if len(parts.positions) > len(shown):
         notes.append(f"later positions are in --json ({len(parts.positions)} in all)")
     if parts.unjoined:
         notes.append(f"{parts.unjoined} entries of refusals met no round")
     return Group(result, *(Text(note, style="dim") for note in notes))
+
+
+def looked_at(parts: Anatomy) -> str:
+    """How many rounds the causes are of."""
+    whole = parts.rounds + parts.not_looked_at
+    return f"{parts.rounds} of {whole} rounds were looked at (SGLANG_EAGLE3_PROBE_REFUSAL_EVERY)"
 
 
 def slices(found: tuple[Slices, ...]) -> list[tuple[str, str]]:

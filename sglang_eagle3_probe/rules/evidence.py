@@ -11,6 +11,7 @@ from sglang_eagle3_probe.analysis.rank_values import SiteComparison, compare
 from sglang_eagle3_probe.analysis.slot_values import SiteValues, pool
 from sglang_eagle3_probe.analysis.traffic_counts import LeadTraffic, TrafficCounts
 from sglang_eagle3_probe.analysis.understanding import Given, Understanding, understand
+from sglang_eagle3_probe.trace.capture_records import Capture
 from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.reader import Problem, ProcessTrace, Trace, read
 from sglang_eagle3_probe.trace.records import (
@@ -60,6 +61,8 @@ class RankEvidence:
     stats_coverage: StatsCoverage | None = None
     cost: Cost | None = None
     """What the probe took, by its own clocks; ``None`` before the first few seconds of rounds."""
+    captures: list[Capture] = field(default_factory=list)
+    """Level ``capture``: requests whose states were written to files."""
     faults: list[Fault] = field(default_factory=list)
     losses: Losses = field(default_factory=Losses)
     problems: list[Problem] = field(default_factory=list)
@@ -233,6 +236,7 @@ def _of_process(process: ProcessTrace) -> RankEvidence:
         ),
         stats_coverage=process.newest(StatsCoverage),
         cost=probe_cost(process.of(ProbeCost)),
+        captures=process.of(Capture),
         faults=process.of(Fault),
         losses=process.losses,
         problems=process.problems,

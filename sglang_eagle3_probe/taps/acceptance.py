@@ -8,6 +8,7 @@ carries the numbers as a list.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..host.call import Call
@@ -32,6 +33,9 @@ class AcceptanceTap:
     def __init__(self, session: Session, vocabulary: DraftVocabulary) -> None:
         self._session = session
         self._vocabulary = vocabulary
+        self.looked_at: Callable[[Any], int | None] | None = None
+        """Level ``stats``: of a result, how far apart the rows are whose refusals were looked at, 0
+        for none of them; ``None`` where nothing ever is."""
         site = session.guard.site("acceptance")
         self.tap = Tap(site, after=self._after)
         self.v1 = Tap(site, before=self._before_v1, after=self._after_v1)
@@ -52,8 +56,10 @@ class AcceptanceTap:
             rounds=[],
             context_lens=[],
             correct_drafts=[],
+            looked_at=[],
         )
         accepted = _accepted_tokens(result)
+        apart = None if self.looked_at is None else self.looked_at(result)
         for row, (request, accept_len) in enumerate(
             zip(requests, accept_lens.tolist(), strict=False)
         ):
@@ -71,6 +77,8 @@ class AcceptanceTap:
             record.context_lens.append(_context_len(request))
             record.correct_drafts.append(int(accept_len) - bonus)
             record.greedy.append(bool(is_greedy(request)))
+            if apart is not None and apart != 1:
+                record.looked_at.append(apart > 0 and row % apart == 0)
             # The accepted path is at the front of a request's rows, the bonus token at its end.
             place = row * tokens + int(accept_len) - 1
             record.out_of_vocab.append(

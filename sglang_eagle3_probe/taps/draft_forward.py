@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from ..host.call import Call
-from ..host.seams import DRAFT_FC
+from ..host.module_hooks import DRAFT_FC
 from ..host.session import Session
 from ..host.wrapping import Tap
 from ..trace.records import DraftForward, DraftPhase, FcState

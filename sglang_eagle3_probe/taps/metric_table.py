@@ -58,7 +58,7 @@ CORRECT = _counter(
 REFUSED = _counter(
     "refused_drafts",
     "Verify rounds whose first refused draft was at this position, by cause. Counted once the "
-    "cause is settled: some seconds after the round.",
+    "cause is settled: some seconds after the round. not_looked_at is no cause: see the docs.",
     "position",
     "cause",
     traffic=True,
@@ -69,6 +69,7 @@ NOT_COUNTED = _counter(
     traffic=True,
 )
 DROPPED = _counter("dropped_records", "Trace records lost, by record type.", "record")
+MISSED = _counter("missed", "Level stats: what passed by and was not looked at, by kind.", "kind")
 ROTATED = _counter("rotated_away_records", "Trace records in files that rotation deleted.")
 WRITE_ERRORS = _counter("trace_write_errors", "Failed attempts to write the trace.")
 FAULTS = _counter("faults", "Exceptions of the probe's own code, kept away from SGLang.", "tap")
@@ -101,6 +102,7 @@ METRICS = (
     REFUSED,
     NOT_COUNTED,
     DROPPED,
+    MISSED,
     ROTATED,
     WRITE_ERRORS,
     FAULTS,

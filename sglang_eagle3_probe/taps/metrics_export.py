@@ -169,7 +169,7 @@ class Exporter:
             self._causes.add_round(round_, now_s)
         for record in records:
             if isinstance(record, Refusals):
-                self._causes.add_refusals(record, now_s)
+                self._causes.add_refusals(record)
             elif isinstance(record, RequestEnd):
                 self._causes.add_end(record)
         if rounds:
@@ -187,6 +187,8 @@ class Exporter:
     def _count_losses(self, series: Series, losses: Losses) -> None:
         for kind, count in losses.dropped_records.items():
             self._raise_to(series, table.DROPPED, count, kind)
+        for kind, count in losses.missed.items():
+            self._raise_to(series, table.MISSED, count, kind)
         for tap, count in losses.faults.items():
             self._raise_to(series, table.FAULTS, count, tap)
         self._raise_to(series, table.WRITE_ERRORS, losses.write_errors)

@@ -141,8 +141,6 @@ class SchedulerStartTap:
                 OLDEST_PROVED,
                 NEWEST_PROVED,
             )
-        if session.settings.level == "capture":
-            session.say("level capture is not there yet: this server records what stats records")
         for state in states:
             if state.state == "failed" or (state.state == "patched" and state.why):
                 session.say(

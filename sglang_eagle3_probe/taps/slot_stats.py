@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..host.call import Call
-from ..host.seams import DRAFT_FC, TARGET_EMBEDDING
+from ..host.module_hooks import DRAFT_FC, TARGET_EMBEDDING
 from ..host.session import Session
 from ..host.wrapping import Tap
 from .draft_forward import draft_phase
@@ -34,8 +34,10 @@ class SlotStatsTap:
             guard.site("stats_draft"), before=self._draft_before, after=self._draft_after
         )
         rounds = guard.site("stats_rounds")
-        self.verify = Tap(rounds, before=self._verify_before, after=self._verify_after)
-        self.draft_round = Tap(rounds, before=self._draft_round, after=self._draft_round_after)
+        self.verify = Tap(rounds, before=self._verify_before, after=self._verify_after, paired=True)
+        self.draft_round = Tap(
+            rounds, before=self._draft_round, after=self._draft_round_after, paired=True
+        )
         self.draft_steps = Tap(rounds, before=self._draft_steps)
         self.extend = Tap(rounds, before=self._extend_before, after=self._extend_after)
         self.prefill = Tap(rounds, before=self._prefill_before, after=self._prefill_after)

@@ -35,6 +35,10 @@ class VerifyRound(Record, tag="verify_round", kw_only=True):
     ``None`` where no map is in force or the token is not on the CPU. Empty in older traces."""
     greedy: list[bool] = []
     """Per request: verified against the target's argmax rather than by sampling."""
+    looked_at: list[bool] = []
+    """Per request: whether a ``refusals`` record would tell why a draft was refused in this round
+    (level ``stats`` looks at one round in ``SGLANG_EAGLE3_PROBE_REFUSAL_EVERY``). Empty: all were,
+    or none ever are (level ``wiring``, older traces)."""
 
 
 class RequestStart(Record, tag="request_start", kw_only=True):
@@ -85,10 +89,14 @@ class Refusals(Record, tag="refusals", kw_only=True):
     """0-based position of the first refused draft; equals the round's correct drafts."""
     ranks: list[int | None]
     """Rank, from 1, of the target's token in the draft's distribution at that position, over the
-    draft vocabulary. ``None``: not in the draft vocabulary, or the logits were not seen."""
+    draft vocabulary. ``None``: not in the draft vocabulary, the logits were not seen, or there are
+    none (``unexpanded``)."""
     target_argmax_matches: list[bool | None]
     """The refused draft was the target's argmax (or among the drafts submitted there, in a tree):
     greedy verification would have taken it."""
+    unexpanded: list[bool] = []
+    """Trees: the draft was not run on the last right draft, which was not among the topk beams of
+    its step, so that nothing could follow it. Empty in older traces."""
 
 
 class PhaseTime(msgspec.Struct, kw_only=True):

@@ -86,6 +86,12 @@ class RoundColumns:
         return self._entries(lists, None)
 
     @cached_property
+    def looked_at(self) -> list[bool]:
+        """Refusals were looked at, as far as the level in force does; see ``VerifyRound``."""
+        lists: list[Sequence[bool]] = [r.looked_at for r in self.records]
+        return self._entries(lists, True)
+
+    @cached_property
     def steps(self) -> list[int]:
         return self.of_record([r.steps for r in self.records])
 
@@ -147,7 +153,15 @@ def _fit(record: VerifyRound) -> tuple[VerifyRound | None, int]:
     good = [i for i, correct in enumerate(record.correct_drafts) if 0 <= correct <= record.steps]
     if len(good) == size:
         return record, 0
-    fields = ("rids", "rounds", "context_lens", "correct_drafts", "out_of_vocab", "greedy")
+    fields = (
+        "rids",
+        "rounds",
+        "context_lens",
+        "correct_drafts",
+        "out_of_vocab",
+        "greedy",
+        "looked_at",
+    )
     lists = {
         name: [values[i] for i in good] if len(values := getattr(record, name)) == size else []
         for name in fields

@@ -127,6 +127,14 @@ class Recorder:
         self._book.fault(fault)
         self.emit(fault)
 
+    def missed(self, kind: str, count: int = 1) -> None:
+        """Count what passed by and could not be looked at. Never raises."""
+        self._book.missed(kind, count)
+
+    def count_capture_loss(self, reason: str) -> None:
+        """A piece of a captured request was not written. Never raises."""
+        self._book.capture(reason)
+
     def losses(self) -> Losses:
         """A copy of everything lost so far."""
         return self._book.snapshot()

@@ -18,6 +18,7 @@ from sglang_eagle3_probe.trace.acceptance_records import (
     RequestStart,
     VerifyRound,
 )
+from sglang_eagle3_probe.trace.capture_records import Capture, CapturePiece
 from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.record_base import Record
 from sglang_eagle3_probe.trace.static_records import StaticFindings
@@ -123,6 +124,8 @@ class LayerIds(Record, tag="layer_ids", kw_only=True):
     stock_boundaries: list[int] | None
     """What unpatched SGLang would have captured (ascending); ``None`` if it would have failed."""
     stock_error: str = ""
+    source_patched: bool = False
+    """SGLang's own files hold our source diffs; ``stock`` is then what they make of the list."""
     patches_applied: list[str] = []
     ignored_keys: dict[str, list[int]] = {}
     """Id lists in places of the draft's config that this SGLang does not read: key -> list."""
@@ -347,6 +350,11 @@ class Losses(msgspec.Struct, kw_only=True):
     faults: dict[str, int] = {}
     """By site."""
     disabled_sites: list[str] = []
+    missed: dict[str, int] = {}
+    """Level ``stats``: what passed by and was not looked at, so that no record tells of it; by kind
+    (docs/trace_format.md). Empty in older traces."""
+    captures: dict[str, int] = {}
+    """Pieces of captured requests that were not written, by reason."""
 
 
 class Progress(Record, tag="progress", kw_only=True):
@@ -385,6 +393,8 @@ AnyRecord = (
     | ProbeCost
     | SlotStats
     | StatsCoverage
+    | CapturePiece
+    | Capture
     | Fault
     | Progress
     | Footer

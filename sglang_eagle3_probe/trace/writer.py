@@ -20,6 +20,7 @@ from sglang_eagle3_probe.trace.acceptance_records import (
     RequestStart,
     VerifyRound,
 )
+from sglang_eagle3_probe.trace.capture_records import Capture, CapturePiece
 from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.parts import Part, Parts
 from sglang_eagle3_probe.trace.record_base import Record
@@ -36,7 +37,17 @@ from sglang_eagle3_probe.trace.records import (
 logger = logging.getLogger("sglang_eagle3_probe")
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
-TRAFFIC = (VerifyRound, RequestStart, RequestEnd, Refusals, PhaseTimes, SlotStats, ProbeCost)
+TRAFFIC = (
+    VerifyRound,
+    RequestStart,
+    RequestEnd,
+    Refusals,
+    PhaseTimes,
+    SlotStats,
+    ProbeCost,
+    CapturePiece,
+    Capture,
+)
 """Records that come for as long as the server works."""
 
 BULK = (*TRAFFIC, Progress, Footer)
@@ -57,7 +68,9 @@ class LossBook:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: a signal handler may emit too
-        self._losses = Losses(dropped_records={}, faults={}, disabled_sites=[])
+        self._losses = Losses(
+            dropped_records={}, faults={}, disabled_sites=[], missed={}, captures={}
+        )
         self.queue_drops = 0
 
     def dropped(self, kind: str, where: str, count: int = 1) -> None:
@@ -84,6 +97,15 @@ class LossBook:
             if fault.disabled and fault.site not in self._losses.disabled_sites:
                 self._losses.disabled_sites.append(fault.site)
 
+    def missed(self, kind: str, count: int) -> None:
+        with self._lock:
+            self._losses.missed[kind] = self._losses.missed.get(kind, 0) + count
+
+    def capture(self, reason: str) -> None:
+        with self._lock:
+            book = self._losses.captures
+            book[reason] = book.get(reason, 0) + 1
+
     def note_fault(self, site: str, error: BaseException) -> None:
         """A defect of the recorder itself: it cannot write a record about its own failure."""
         with self._lock:
@@ -100,6 +122,8 @@ class LossBook:
                 rotated_away_records=self._losses.rotated_away_records,
                 faults=dict(self._losses.faults),
                 disabled_sites=list(self._losses.disabled_sites),
+                missed=dict(self._losses.missed),
+                captures=dict(self._losses.captures),
             )
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +25,11 @@ class Shown:
     def words(self) -> list[str]:
         """Without the comment that may follow it."""
         return shlex.split(self.text, comments=True)
+
+    @property
+    def command(self) -> list[str]:
+        """Without the variables set in front of it."""
+        return list(dropwhile(lambda word: re.match(r"^[A-Z_0-9]+=", word), self.words))
 
     @property
     def name(self) -> str:

@@ -13,14 +13,20 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+import torch
 from docs.shown import ROOT, Shown, shown
 from fixtures.materialise import materialise
+from fixtures.prompts import held_out_prompts
+from offline_captures import CaptureTarget
 from rig.server import rig_environment
 from unit.cli.terminal import terminal
 
+from sglang_eagle3_probe.offline.captured import read_requests
 from sglang_eagle3_probe.settings import Settings
 
 if sys.version_info >= (3, 11):
@@ -31,6 +37,10 @@ else:  # pragma: no cover
 COMMANDS = list(shown())
 TRACE = ROOT / "tests" / "fixtures" / "traces" / "format-1"
 OURS = [c for c in COMMANDS if c.words[0] == "sglang-eagle3-probe"]
+
+
+ALIASES = {"TARGET": "deepseek-v3", "DRAFT": "my-draft"}
+"""Names for the same folder."""
 
 
 def follows(command: Shown) -> bool:
@@ -48,13 +58,51 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(TRACE, place / "demo-logs" / name / "traces")
     target = materialise("deepseek", place / "made" / "target")
     draft = materialise("deepseek-draft-embed", place / "made" / "draft")
-    for name in ("deepseek-v3", "demo-logs/models/target", "DIR_OR_CONFIG"):
+    for name in ("deepseek-v3", "demo-logs/models/target", "DIR_OR_CONFIG", "TARGET"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).symlink_to(target)
-    for name in ("my-draft", "demo-logs/models/draft-miswired"):
+    for name in ("my-draft", "demo-logs/models/draft-miswired", "DRAFT"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).symlink_to(draft)
+    _capture(place, target)
+    _released_sources(place / "DIR")
     return place
+
+
+def _capture(place: Path, target: Path) -> None:
+    """Two captured requests, and the same states as SpecForge saves them."""
+    capturing = CaptureTarget(target)
+    prompts = [prompt.token_ids for prompt in held_out_prompts(2)]
+    capturing.write(place / "probe-logs" / "captures", prompts, boundaries=(0, 3, 6), new_tokens=48)
+    for number, request in enumerate(read_requests(place / "probe-logs")):
+        known = request.aux_known
+        saved = {
+            "input_ids": request.token_ids[known],
+            "loss_mask": torch.ones(int(known.sum()), dtype=torch.int64),
+            "hidden_state": request.final_norm[known][None],
+            "aux_hidden_state": request.aux[known][None],
+        }
+        folder = place / "states" / "rows_0-2000"
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(saved, folder / f"data_{number}.ckpt")
+
+
+def _released_sources(place: Path) -> None:
+    """The installed SGLang's Python files: those that are patched, as copies."""
+    installed = Path(str(distribution("sglang").locate_file("sglang")))
+    release = distribution("sglang").version
+    listed = (ROOT / "patches" / "sglang" / release / "pristine.sha256").read_text()
+    for name in ["sglang/version.py", "sglang/_version.py", *re.findall(r"(sglang/\S+)", listed)]:
+        source = installed.parent / name
+        if source.exists():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, place / name)
+
+
+@cache
+def run_once(words: tuple[str, ...], place: Path) -> subprocess.CompletedProcess[str]:
+    """The same command on two pages is run once."""
+    return subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=300)
 
 
 def command_line(command: Shown) -> list[str]:
@@ -64,10 +112,11 @@ def command_line(command: Shown) -> list[str]:
 
 @pytest.mark.parametrize("command", [c for c in OURS if not follows(c)], ids=lambda c: c.name)
 def test_ours(command: Shown, place: Path) -> None:
-    done = subprocess.run(
-        command_line(command), cwd=place, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode in (0, 1), f"{command.text}\n{done.stdout[-2000:]}\n{done.stderr}"
+    done = run_once(tuple(ALIASES.get(word, word) for word in command_line(command)), place)
+    # Two requests decide little; the page says that this is exit code 2.
+    undecided = command.words[1] == "infer-layers" and "undecided" in done.stdout
+    answered = done.returncode in (0, 1) or (done.returncode == 2 and undecided)
+    assert answered, f"{command.text}\n{done.stdout[-2000:]}\n{done.stderr}"
     assert done.stdout.strip()
     assert "Traceback" not in done.stderr
 
@@ -91,7 +140,7 @@ def servers() -> list[Shown]:
     return [
         c
         for c in COMMANDS
-        if c.words[:2] == ["sglang", "serve"] or "launch_server" in c.text.split(" --")[0]
+        if c.command[:2] == ["sglang", "serve"] or "launch_server" in c.text.split(" --")[0]
     ]
 
 
@@ -123,8 +172,8 @@ def test_servers_are_given_flags_that_sglang_knows() -> None:
 
 def _flags(command: Shown) -> list[str]:
     """What follows ``sglang serve`` or ``python -m MODULE``; "..." stands for the user's own."""
-    first = 3 if command.words[:2] == ["python", "-m"] else 2
-    words = [word for word in command.words[first:] if word != "..."]
+    first = 3 if command.command[:2] == ["python", "-m"] else 2
+    words = [word for word in command.command[first:] if word != "..."]
     return words if "--model-path" in words else ["--model-path", "model", *words]
 
 

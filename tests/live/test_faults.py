@@ -13,7 +13,6 @@ from conftest import NEW_TOKENS, Models
 from probed import cli, probed, tokens
 
 from sglang_eagle3_probe.host.cost import EVERY_S
-from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.records import Fault, LayerIds
 
@@ -57,7 +56,7 @@ def test_a_tap_that_raises_at_each_site_changes_no_token(
             assert last[site].disabled, site
             assert last[site].count == 3
     assert all("InducedFault" in fault.error for fault in last.values())
-    assert process.of(VerifyRound) == []
+    assert list(process.verify_rounds()) == []
     for site in SITES:
         assert f"tap {site} raised" in run.log
 

@@ -183,7 +183,7 @@ def test_two_ranks_are_not_counted_twice(
         tmp_path,
         tp=2,
         extra_args=arguments,
-        variables={"level": "stats"},
+        variables={"level": "stats", "refusal_every": "1"},
     ) as run:
         answers = run.server.generate(prompts[:4], max_new_tokens=48)
         ranks = 2 if every_rank else 1

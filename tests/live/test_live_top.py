@@ -27,7 +27,7 @@ def test_top_beside_a_server_and_its_successor(
             models["deepseek-draft-embed"],
             tmp_path / "first",
             trace_directory=traces,
-            variables={"level": "stats"},
+            variables={"level": "stats", "refusal_every": "1"},
         ) as run:
             window.until("captures output ids o [-1, 2, 5] (h [0, 3, 6])", 60)
             answers = run.server.generate(prompts, max_new_tokens=64)

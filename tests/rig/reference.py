@@ -28,3 +28,20 @@ def greedy_tokens(
             tokens.append(int(step))
         answers.append(tuple(tokens))
     return answers
+
+
+@torch.inference_mode()
+def boundaries(model: Path, tokens: Sequence[int]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """All boundaries of one forward over the tokens, and what leaves the final norm.
+
+    Returns:
+        float32 [tokens, hidden] for each boundary 0 (embedding output) to the number of layers
+        (before the final norm), and the final norm's output.
+    """
+    torch.set_num_threads(1)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    into_norm: list[torch.Tensor] = []
+    network.model.norm.register_forward_pre_hook(lambda _module, args: into_norm.append(args[0]))
+    output = network.model(input_ids=torch.tensor([list(tokens)]), output_hidden_states=True)
+    states = [state[0] for state in output.hidden_states[:-1]]
+    return [*states, into_norm[0][0]], output.last_hidden_state[0]

@@ -29,8 +29,13 @@ from typing import Any, Literal
 import psutil
 
 SITE = Path(__file__).resolve().parent / "site"
+OLDER = SITE.parent / "older"
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
+
+NO_GRAPHS = (
+    "--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled",
+)  # fmt: skip
 
 _PORTS = (12000, 21000)
 
@@ -69,15 +74,21 @@ class Generation:
         return float(self.meta_info["spec_accept_length"])
 
 
-def rig_environment(extra: Mapping[str, str] | None = None, *, tp: int = 1) -> dict[str, str]:
+def rig_environment(
+    extra: Mapping[str, str] | None = None, *, tp: int = 1, release: Path | None = None
+) -> dict[str, str]:
     """The environment of a process that runs SGLang on the rig with ``tp`` ranks.
 
-    Starts from this process's environment; ``extra`` is applied last.
+    Starts from this process's environment; ``extra`` is applied last. ``release`` is the folder of
+    another SGLang than the installed one, which then runs on the installed one's dependencies.
     """
     environment = dict(os.environ)
     # Bytecode is worth 20 s at start-up: three processes import some 5000 modules each.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    search_path = [str(SITE), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    first = [str(SITE)]
+    if release is not None:
+        first += [str(OLDER), str(release)]
+    search_path = [*first, *environment.get("PYTHONPATH", "").split(os.pathsep)]
     environment.update(
         PYTHONPATH=os.pathsep.join(path for path in search_path if path),
         CUDA_VISIBLE_DEVICES="",
@@ -105,9 +116,11 @@ class RigServer:
     """A real SGLang server in its own process group, stopped for sure on exit.
 
     ``draft`` turns speculative decoding on. ``extra_args`` reach SGLang unchanged and come last,
-    so they win over the rig's own. ``entry`` chooses ``python -m sglang.launch_server`` or
-    ``sglang serve``. ``progress`` gets a line every two seconds while the server starts.
-    ``stop_grace`` is how long leaving the context waits for SGLang's own shutdown.
+    so they win over the rig's own. ``entry`` chooses ``python -m sglang.launch_server``,
+    ``sglang serve`` or the probe's own launcher. ``progress`` gets a line every two seconds while
+    the server starts. ``release`` serves another SGLang (see ``rig_environment``); ``no_graphs``
+    and ``ready_path`` are for those that spell these otherwise. ``stop_grace`` is how long leaving
+    the context waits for SGLang's own shutdown.
     """
 
     def __init__(
@@ -125,10 +138,13 @@ class RigServer:
         extra_args: Sequence[str] = (),
         extra_env: Mapping[str, str] | None = None,
         log_file: str | Path | None = None,
-        entry: Literal["launch_server", "serve"] = "launch_server",
+        entry: Literal["launch_server", "serve", "probe_launcher"] = "launch_server",
         startup_timeout: float = 300.0,
         request_timeout: float = 300.0,
         stop_grace: float = 0.0,
+        release: Path | None = None,
+        no_graphs: Sequence[str] = NO_GRAPHS,
+        ready_path: str = "/ready",
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self.model = Path(model)
@@ -141,13 +157,15 @@ class RigServer:
         self.max_total_tokens = max_total_tokens
         self.max_running_requests = max_running_requests
         self.extra_args = tuple(extra_args)
-        self.environment = rig_environment(extra_env, tp=tp)
+        self.environment = rig_environment(extra_env, tp=tp, release=release)
         self.entry = entry
         self.startup_timeout = startup_timeout
         self.request_timeout = request_timeout
         self.stop_grace = stop_grace
         self.startup_seconds = 0.0
         self.port = 0
+        self._no_graphs = tuple(no_graphs)
+        self._ready_path = ready_path
         self._progress = progress
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -185,6 +203,8 @@ class RigServer:
         python = sys.executable
         if self.entry == "serve":
             launcher = [python, str(Path(python).with_name("sglang")), "serve"]
+        elif self.entry == "probe_launcher":
+            launcher = [python, "-m", "sglang_eagle3_probe.launch_server"]
         else:
             launcher = [python, "-m", "sglang.launch_server"]
         arguments = {
@@ -193,8 +213,6 @@ class RigServer:
             "--port": self.port,
             "--device": "cpu",
             "--dtype": "float32",
-            "--cuda-graph-backend-decode": "disabled",
-            "--cuda-graph-backend-prefill": "disabled",
             "--max-total-tokens": self.max_total_tokens,
             "--max-running-requests": self.max_running_requests,
             "--random-seed": 0,
@@ -208,7 +226,7 @@ class RigServer:
                 "--speculative-eagle-topk": self.topk,
                 "--speculative-num-draft-tokens": self.num_draft_tokens,
             }
-        flags = ["--skip-server-warmup"]
+        flags = [*self._no_graphs, "--skip-server-warmup"]
         if not any((self.model / name).exists() for name in _TOKENIZER_FILES):
             flags.append("--skip-tokenizer-init")
         pairs = [str(part) for pair in arguments.items() for part in pair]
@@ -257,7 +275,7 @@ class RigServer:
             # Not /health: it runs a request of its own, which a probe would then see.
             with (
                 contextlib.suppress(OSError),
-                urllib.request.urlopen(f"{self.url}/ready", timeout=2),
+                urllib.request.urlopen(f"{self.url}{self._ready_path}", timeout=2),
             ):
                 return
             now = time.monotonic()

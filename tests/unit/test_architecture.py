@@ -31,12 +31,23 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "attach": {"settings", "trace", "host", "patches", "taps"},
     "plugin": {"settings", "attach"},
+    "launch_server": {"plugin", "host"},
     "analysis": {"trace"},
     "checkpoint": {"settings", "host"},
     "rules": {"trace", "analysis", "checkpoint", "host"},
     "offline": {"capture", "checkpoint", "analysis", "host"},
     "report": {"trace", "analysis", "rules", "checkpoint", "offline", "host"},
-    "cli": {"trace", "analysis", "rules", "report", "checkpoint", "offline", "host"},
+    "source_patches": set(),
+    "cli": {
+        "trace",
+        "analysis",
+        "rules",
+        "report",
+        "checkpoint",
+        "offline",
+        "host",
+        "source_patches",
+    },
 }
 """Part -> parts it may import. Data flows one way: the server's half up to trace, the reading half
 from trace on."""

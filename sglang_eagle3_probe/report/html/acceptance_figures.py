@@ -12,7 +12,7 @@ from sglang_eagle3_probe.analysis.prediction import Comparison
 from sglang_eagle3_probe.report.html.figure import Missing, Shown, Table, drawn
 from sglang_eagle3_probe.report.html.scale import Scale
 from sglang_eagle3_probe.report.html.svg import SMALL, Drawing, legend, legend_height, text_width
-from sglang_eagle3_probe.report.understanding import CAUSE_WORDS
+from sglang_eagle3_probe.report.understanding import CAUSE_WORDS, looked_at
 
 MOST_POSITIONS = 16
 
@@ -178,7 +178,7 @@ def anatomy_figure(name: str, parts: Anatomy, *, level: str = "") -> Shown:
         f"those lost to each cause. Over all positions {CAUSE_WORDS[worst.cause]!r} takes most: "
         f"{worst.share:.0%} of {worst.refused} refusals."
     )
-    notes = []
+    notes = [f"{looked_at(parts)}."] if parts.not_looked_at else []
     lacking = parts.of("unknown")
     if lacking.count:
         notes.append(f"Of {lacking.share:.0%} of the refusals the trace does not say why.")

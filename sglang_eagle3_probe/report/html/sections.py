@@ -61,7 +61,7 @@ def _wiring_of(report: Report, group: list[RankEvidence], place: int) -> Section
     pairs: list[tuple[str, str]] = []
     ids = rank.layer_ids
     if ids is not None:
-        pairs += [("list", facts.how_read(ids)), ("stock SGLang", facts.stock(ids))]
+        pairs += [("list", facts.how_read(ids)), (facts.stock_name(ids), facts.stock(ids))]
         if ids.trained_output_ids is not None:
             source = f" ({ids.trained_source})" if ids.trained_source else ""
             pairs.append(("trained on", f"output ids {ids.trained_output_ids}{source}"))

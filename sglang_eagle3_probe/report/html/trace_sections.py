@@ -96,7 +96,7 @@ def _files(report: Report) -> Section:
 
 def _probe(report: Report) -> Section:
     evidence = report.evidence
-    rows = [(rank.label, _cost(rank), _losses(rank)) for rank in evidence.ranks]
+    rows = [(rank.label, _cost(rank), facts.losses_line(rank)) for rank in evidence.ranks]
     tables = [("Cost and losses", Table(("process", "own cost", "losses"), rows, words(0, 1, 2)))]
     pairs: list[tuple[str, str]] = []
     header = next((r.header for r in evidence.ranks if r.header is not None), None)
@@ -115,6 +115,10 @@ def _probe(report: Report) -> Section:
         if len(pairs) > 40:
             pairs.append(("more processes", "in --json"))
             break
+    for rank in evidence.ranks:
+        captured = facts.captures_line(rank.captures)
+        if captured:
+            pairs.append((f"captured, {rank.label}", captured))
     files = [path.name for rank in evidence.ranks for path in rank.files]
     more = f" and {len(files) - 12} more" if len(files) > 12 else ""
     pairs.append(("files read", ", ".join(files[:12]) + more))
@@ -133,17 +137,3 @@ def _cost(rank: RankEvidence) -> str:
     if rank.cost is None:
         return "not recorded (written after the first few seconds of rounds)"
     return facts.cost_line(rank.cost)
-
-
-def _losses(rank: RankEvidence) -> str:
-    losses = rank.losses
-    lost = sum(losses.dropped_records.values())
-    parts = [
-        f"{lost} records dropped" if lost else "",
-        f"{losses.rotated_away_records} rounds rotated away" * bool(losses.rotated_away_files),
-        f"{losses.write_errors} failed writes" if losses.write_errors else "",
-        f"faults in {', '.join(sorted(losses.faults))}" if losses.faults else "",
-        f"switched off: {', '.join(losses.disabled_sites)}" if losses.disabled_sites else "",
-    ]
-    end = "" if rank.ended_in_order else " (no footer: the server was killed or still runs)"
-    return (", ".join(filter(None, parts)) or "none") + end

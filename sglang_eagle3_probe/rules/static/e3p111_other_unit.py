@@ -59,7 +59,7 @@ def _check(situation: Situation) -> list[Result]:
         RULE.unknown(
             f"{situation.target_class} of SGLang {situation.release} takes {list(found.ids)} for "
             "boundaries; if the trainer wrote output ids, every slot is one layer early",
-            "ask what the trainer wrote, or (in a coming version) run `infer-layers` on captured "
+            "ask what the trainer wrote, or run `sglang-eagle3-probe infer-layers` on captured "
             "states; for output ids " + fix_for(situation, early, n),
         )
     ]

@@ -8,7 +8,12 @@ from __future__ import annotations
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result
 from sglang_eagle3_probe.rules.static.base import StaticRule
-from sglang_eagle3_probe.rules.static.layer_ids import evidence, in_force, probe_on
+from sglang_eagle3_probe.rules.static.layer_ids import (
+    evidence,
+    in_force,
+    probe_on,
+    probe_reads_list,
+)
 
 PAGE = Page(
     checks="Whether the list of layer ids is ascending.",
@@ -25,18 +30,20 @@ PAGE = Page(
 
 def _check(situation: Situation) -> list[Result]:
     found = in_force(situation)
-    if found is None or found.ids is None or probe_on(situation):
+    if found is None or found.ids is None or probe_reads_list(situation):
         return []
     if list(found.ids) == sorted(found.ids):
         return []
+    sort = "sort the list and permute the column blocks of `fc.weight` alike"
     return [
         RULE.finding(
             "warning",
             f"{found.list_text} is not ascending, and SGLang concatenates ascending: the blocks of "
             "`fc` meet other layers if training kept the order of the list",
             evidence(situation, found),
-            "start the server with `--enable-probe`, or sort the list and permute the column "
-            "blocks of `fc.weight` alike",
+            f"{sort}: the probe does not know {situation.target_class}"
+            if probe_on(situation)
+            else f"start the server with `--enable-probe`, or {sort}",
         )
     ]
 

@@ -6,10 +6,14 @@ Which class captures boundary 0 since which release is data in ``host/target_cla
 from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
-from sglang_eagle3_probe.host.conventions import reach
+from sglang_eagle3_probe.host.conventions import embedding_by_probe, reach
 from sglang_eagle3_probe.rules.base import Page, Result
 from sglang_eagle3_probe.rules.static.base import StaticRule
-from sglang_eagle3_probe.rules.static.layer_ids import evidence, in_force, probe_on
+from sglang_eagle3_probe.rules.static.layer_ids import (
+    evidence,
+    in_force,
+    probe_gives_embedding,
+)
 
 PAGE = Page(
     checks="Lists with -1, or whose boundary 0 is the embedding output, against what the target's "
@@ -18,7 +22,8 @@ PAGE = Page(
     "stops, and the other ids are one layer early. Where it adds 1, older releases add a residual "
     "that does not exist yet and stop with a TypeError.",
     evidence="The list, the boundaries in force, the class and release.",
-    fix="Start the server with `--enable-probe`: it reads a list with -1 as output ids and "
+    fix="Start the server with `--enable-probe`: on DeepSeek-V2/V3, Kimi-K2.5, Llama, Qwen2 and "
+    "Qwen3 (dense and MoE), GLM-4 MoE and gpt-oss it reads a list with -1 as output ids and "
     "captures the embedding output.",
     ignore="Never.",
 )
@@ -26,7 +31,7 @@ PAGE = Page(
 
 def _check(situation: Situation) -> list[Result]:
     found = in_force(situation)
-    if found is None or found.ids is None or probe_on(situation):
+    if found is None or found.ids is None or probe_gives_embedding(situation):
         return []
     lost = -1 in found.boundaries
     if not lost and 0 not in found.boundaries:
@@ -37,6 +42,11 @@ def _check(situation: Situation) -> list[Result]:
             "the probe is on, but not its patch embedding_capture: leave it in "
             "SGLANG_EAGLE3_PROBE_PATCHES; where it is there, the patch does not know "
             f"{situation.target_class} yet, and only a draft trained on other layers can be served"
+        )
+    elif not embedding_by_probe(situation.target_class):
+        fix = (
+            'name other layers in `"eagle_config": {"eagle_aux_hidden_state_layer_ids": [...]}` '
+            "and train with them; the probe does not know this class"
         )
     if lost:
         return [

@@ -45,8 +45,8 @@ def _check(situation: Situation) -> list[Result]:
             f"SGLang {situation.release} makes boundaries {list(found.boundaries)} of "
             f"{list(found.ids)} on {situation.target_class}; a release that reads it as "
             f"{release} does makes {list(made)}",
-            "the release that produced the training states, or (in a coming version) "
-            "`infer-layers` on captured states; "
+            "the release that produced the training states, or "
+            "`sglang-eagle3-probe infer-layers` on captured states; "
             f"for {list(made)}: {fix_for(situation, made, found.num_layers)}",
         )
     ]

@@ -1,16 +1,17 @@
 """E3P119: the class captures something else than the residual stream.
 
 Which class and release is data in ``host/target_classes.py``: Gemma-3 from 0.5.17, Gemma-4 to
-0.5.21, unreduced sums under all-reduce fusion up to 0.5.20.
+0.5.21, unreduced sums under all-reduce fusion up to 0.5.20, an embedding output that later layers
+overwrite up to 0.5.20.
 """
 
 from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
-from sglang_eagle3_probe.host.conventions import known_faults, lookup
+from sglang_eagle3_probe.host.conventions import Fault, embedding_by_probe, known_faults, lookup
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, target_key, whole
-from sglang_eagle3_probe.rules.static.layer_ids import in_force
+from sglang_eagle3_probe.rules.static.layer_ids import in_force, probe_gives_embedding
 
 PAGE = Page(
     checks="Known faults of capture by target class and release; those of tensor parallelism only "
@@ -19,7 +20,8 @@ PAGE = Page(
     "training whatever the config says.",
     evidence="The target's architecture, the release, `--tp-size`.",
     fix="Use a release without the fault (the finding names the last one that has it). Against "
-    "unreduced sums: `--enforce-disable-flashinfer-allreduce-fusion`.",
+    "unreduced sums: `--enforce-disable-flashinfer-allreduce-fusion`. Against an overwritten "
+    "embedding output: `--enable-probe`.",
     ignore="When the draft was trained on states that the same release captured.",
 )
 
@@ -32,13 +34,27 @@ def _ranks(situation: Situation) -> int:
     return 1
 
 
+def _or_else(fault: Fault, situation: Situation, file: str) -> str:
+    """What helps without another release."""
+    if fault.needs:
+        return ", or start it with `--enforce-disable-flashinfer-allreduce-fusion`"
+    if fault.boundary == 0 and embedding_by_probe(situation.target_class):
+        return ", or start it with `--enable-probe`, which captures a copy"
+    return f", or mend the capture in `{file}` (add the residual, clone the tensor)"
+
+
 def _check(situation: Situation) -> list[Result]:
-    if in_force(situation) is None:
+    found = in_force(situation)
+    if found is None:
         return []
     results: list[Result] = []
     row = lookup(situation.target_class)
     for fault in known_faults(situation.target_class, situation.release):
         if fault.captures_nothing:
+            continue
+        if fault.boundary is not None and fault.boundary not in found.boundaries:
+            continue
+        if fault.boundary == 0 and probe_gives_embedding(situation):
             continue
         off = situation.argument("enforce_disable_flashinfer_allreduce_fusion")
         if fault.needs and (_ranks(situation) < 2 or off):
@@ -57,12 +73,7 @@ def _check(situation: Situation) -> list[Result]:
                     ),
                     Seen("release", situation.release, f"fault known up to {last}"),
                 ],
-                f"use a SGLang release after {last}"
-                + (
-                    ", or start it with `--enforce-disable-flashinfer-allreduce-fusion`"
-                    if fault.needs
-                    else f", or mend the capture in `{file}` (add the residual, clone the tensor)"
-                ),
+                f"use a SGLang release after {last}" + _or_else(fault, situation, file),
             )
         )
     return results

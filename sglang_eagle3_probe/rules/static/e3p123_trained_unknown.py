@@ -37,7 +37,7 @@ def _check(situation: Situation) -> list[Result]:
         RULE.unknown(
             "NeMo does not write the layer ids of training; the default boundaries "
             f"{list(found.boundaries)} are in force",
-            "the aux layer ids in the training recipe, or (in a coming version) `infer-layers` on "
+            "the aux layer ids in the training recipe, or `sglang-eagle3-probe infer-layers` on "
             "captured states",
         )
     ]

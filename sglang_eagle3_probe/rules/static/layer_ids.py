@@ -9,7 +9,9 @@ from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.host.conventions import (
     Unserved,
     default_boundaries,
+    embedding_by_probe,
     ids_to_write,
+    order_by_probe,
     sglang_boundaries,
 )
 from sglang_eagle3_probe.rules.base import Seen
@@ -40,8 +42,21 @@ class InForce:
 
 
 def probe_on(situation: Situation) -> bool:
-    """Whether the server is started with the probe, which reads -1 and keeps the list's order."""
+    """Whether the server is started with the probe."""
     return bool(situation.argument("enable_probe"))
+
+
+def probe_reads_list(situation: Situation) -> bool:
+    """Whether the probe reads -1 and keeps the list's order, which it does on classes it knows."""
+    return probe_on(situation) and order_by_probe(situation.target_class)
+
+
+def probe_gives_embedding(situation: Situation) -> bool:
+    """Whether boundary 0 comes out right because the probe sees to it."""
+    live = situation.live
+    if live is not None and "embedding_capture" in live.patches:
+        return True
+    return probe_on(situation) and embedding_by_probe(situation.target_class)
 
 
 def release_readable(situation: Situation) -> bool:
@@ -65,7 +80,7 @@ def asked(situation: Situation) -> InForce | Unserved | None:
     ids = situation.nested_ids
     if ids is not None and not ids:
         ids = None
-    if ids is not None and -1 in ids and probe_on(situation):
+    if ids is not None and -1 in ids and probe_reads_list(situation):
         return InForce(ids, tuple(o + 1 for o in ids), layers)
     made = sglang_boundaries(situation.target_class, situation.release, ids, layers)
     return made if isinstance(made, Unserved) else InForce(ids, made, layers)

@@ -38,16 +38,25 @@ def _keep_amx_attention(overrides: Any) -> None:
     """``intel_amx`` is the only CPU attention back end that drafts are allowed to use.
 
     Without AMX hardware this module would replace it by ``torch_native``. Only this module gets
-    the answer: layers keep asking ``cpu_has_amx_support()`` and stay on plain torch.
+    the answer: layers keep asking ``cpu_has_amx_support()`` and stay on plain torch. Up to 0.5.18
+    this module asks it too.
     """
-    get_platform = overrides.get_platform
+    get_platform = getattr(overrides, "get_platform", None)
+    if get_platform is None:
+        overrides.cpu_has_amx_support = lambda: True
+        return
     overrides.get_platform = lambda: _PlatformWithAmx(get_platform())
 
 
 def _allow_deterministic(choices: Any) -> None:
-    """Sampling seeds need ``--enable-deterministic-inference``, which lists GPU back ends only."""
-    choices.add_deterministic_attention_backend_choices(["intel_amx"])
-    choices.add_radix_supported_deterministic_attention_backend_choices(["intel_amx"])
+    """Sampling seeds need ``--enable-deterministic-inference``, which lists GPU back ends only.
+
+    Up to 0.5.21 the lists cannot be added to here, and requests cannot be seeded on the rig.
+    """
+    for name in ("deterministic", "radix_supported_deterministic"):
+        add = getattr(choices, f"add_{name}_attention_backend_choices", None)
+        if add is not None:
+            add(["intel_amx"])
 
 
 def _keep_torch_kernels(batch_invariant_ops: Any) -> None:

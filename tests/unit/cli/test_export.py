@@ -102,6 +102,7 @@ def test_rounds_have_one_row_per_request(tmp_path: Path) -> None:
         "proposed_drafts": 7,
         "out_of_vocab": True,
         "greedy": True,
+        "looked_at": True,
         "batch_size": 2,
         "batch_not_counted": 1,
         "rank": "tp0",

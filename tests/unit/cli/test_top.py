@@ -202,7 +202,11 @@ def busy(ranks: int, steps: int) -> Watch:
     for tp in range(ranks):
         name = f"probe-scheduler-tp{tp}-pid{tp}"
         fault = Fault(site="aux_states", error="E", traceback="", count=3, disabled=True)
-        losses = Losses(dropped_records={"verify_round": 5}, faults={"aux_states": 3})
+        losses = Losses(
+            dropped_records={"verify_round": 5},
+            faults={"aux_states": 3},
+            missed={"refusal_round": 2},
+        )
         records: list[Record] = [
             head(tp, ranks),
             *samples.clean(0),
@@ -225,6 +229,18 @@ def busy(ranks: int, steps: int) -> Watch:
     return watch
 
 
+def test_rounds_that_were_passed_over_are_not_in_the_title() -> None:
+    watch = busy(1, 3)
+    [name] = watch.run.ranks
+    for record in samples.rounds(100, (0.8,) * 3):
+        record.looked_at = [False] * len(record.rids)  # type: ignore[attr-defined]
+        record.wall_s = time.time()
+        watch.run.add(name, record)
+    assert watch.run.outcomes().total() == 400
+    text = "\n".join(drawn(watch, 132, 50))
+    assert "in 300 rounds)" in text
+
+
 @pytest.mark.parametrize("size", [(80, 24), (80, 30), (132, 50), (100, 20), (60, 16), (40, 14)])
 @pytest.mark.parametrize(("ranks", "steps"), [(1, 3), (8, 3), (16, 12)])
 def test_a_frame_fits(size: tuple[int, int], ranks: int, steps: int) -> None:
@@ -234,6 +250,7 @@ def test_a_frame_fits(size: tuple[int, int], ranks: int, steps: int) -> None:
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     assert "losses: " in text
+    assert (f"{2 * ranks} not looked at (refusal_round" in text) is (width >= 80)
     assert "scheduler tp0" in text
     assert "accept length" in text
     if ranks * steps > 100 and height >= 20:

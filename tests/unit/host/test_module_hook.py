@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from sglang_eagle3_probe.host.guard import Guard
-from sglang_eagle3_probe.host.seams import ModuleHook
+from sglang_eagle3_probe.host.module_hooks import ModuleHook
 
 
 def hooked(seen: list[Any]) -> torch.nn.Module:

@@ -51,6 +51,8 @@ def test_every_variable_reads_its_own_text_back() -> None:
         ("patches", "embedding", "embedding_capture, capture_order"),
         ("queue_records", "0", "at least 1"),
         ("file_mb", "-3", "at least 1"),
+        ("capture_first", "-1", "at least 0"),
+        ("all_layers", "2", "needs level capture"),
         ("full_vocab_map", "maybe", "1 or 0"),
         ("colour", "red", "is not a variable"),
     ],

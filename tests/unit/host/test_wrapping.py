@@ -165,6 +165,89 @@ def test_each_tap_has_its_own_scratch(host: types.ModuleType) -> None:
     assert seen == {"outer": "outer", "third": None, "inner": "inner"}
 
 
+def test_a_paired_tap_looks_back_only_at_what_it_kept(host: types.ModuleType) -> None:
+    seen = []
+
+    def before(call: Call) -> None:
+        if call.get("batch") != "passed over":
+            call.scratch = call.get("batch")
+
+    paired = Tap(
+        guard([]).site("t"),
+        before=before,
+        after=lambda call, result: seen.append((call.scratch, result[1])),
+        paired=True,
+    )
+    wrap(host, seam("Worker.verify", "batch"), [paired])
+    for batch in ("a", "passed over", "b"):
+        host.Worker().verify(batch)
+    assert seen == [("a", "a"), ("b", "b")]
+
+
+def test_taps_stand_in_order_among_other_handlers(host: types.ModuleType) -> None:
+    order = []
+
+    class Around:
+        name = "around"
+
+        def run(self, proceed: Proceed, call: Call) -> Any:
+            order.append("around in")
+            try:
+                return proceed(call)
+            finally:
+                order.append("around out")
+
+    def tap(name: str) -> Tap:
+        return Tap(
+            guard([]).site(name),
+            before=lambda _call: order.append(f"{name} in"),
+            after=lambda _call, _result: order.append(f"{name} out"),
+        )
+
+    names = ["1", "2", "around", "3", "4"]
+    handlers: list[Handler] = [Around() if n == "around" else tap(n) for n in names]
+    wrap(host, seam("Worker.verify"), handlers)
+    host.Worker().verify("a")
+    assert order == [f"{n} in" for n in names] + [f"{n} out" for n in reversed(names)]
+
+
+@pytest.mark.parametrize("half", ["before", "after"])
+def test_the_taps_beside_one_that_raises_go_on(host: types.ModuleType, half: str) -> None:
+    faults: list[Fault] = []
+    seen: list[tuple[str, Any]] = []
+
+    def broken(*_: Any) -> None:
+        raise ValueError("ours")
+
+    def keeps(call: Call) -> None:
+        call.scratch = "mine"
+
+    def tells(call: Call, result: Any) -> None:
+        seen.append((call.scratch, result[1]))
+
+    keywords: dict[str, Callable[..., None]] = {half: broken}
+    sites = guard(faults)
+    taps = [Tap(sites.site(name), before=keeps, after=tells) for name in ("outer", "inner")]
+    taps.insert(1, Tap(sites.site("broken"), **keywords))
+    wrap(host, seam("Worker.verify"), taps)
+    assert host.Worker().verify("a") == ("verified", "a", False)
+    assert seen == [("mine", "a")] * 2
+    assert [fault.site for fault in faults] == ["broken"]
+
+
+@pytest.mark.parametrize("half", ["before", "after"])
+def test_what_is_no_error_of_ours_passes(host: types.ModuleType, half: str) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    faults: list[Fault] = []
+    keywords: dict[str, Callable[..., None]] = {half: interrupted}
+    wrap(host, seam("Worker.verify"), [Tap(guard(faults).site("t"), **keywords)])
+    with pytest.raises(KeyboardInterrupt):
+        host.Worker().verify("a")
+    assert faults == []
+
+
 def test_static_method_survives_a_hook_registry_that_takes_it_apart(
     host: types.ModuleType,
 ) -> None:

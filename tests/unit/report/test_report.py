@@ -12,10 +12,12 @@ from unit.trace import samples
 from unit.trace.samples import STATIC, replace, static_finding, static_findings, static_unknown
 
 from sglang_eagle3_probe.report import comparison, json_out, terminal
+from sglang_eagle3_probe.report.html.page import page
 from sglang_eagle3_probe.report.verdict import Report, build, sentence
 from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.record_base import Record
+from sglang_eagle3_probe.trace.records import Losses
 
 
 def report(directory: Path, records: list[Record]) -> Report:
@@ -27,6 +29,20 @@ def printed(made: Report, width: int) -> str:
     out = io.StringIO()
     terminal.show(made, Console(file=out, width=width))
     return out.getvalue()
+
+
+def test_patched_source_is_not_called_stock(tmp_path: Path) -> None:
+    ids = samples.layer_ids(
+        [-1, 2, 5],
+        stock_boundaries=[0, 3, 6],
+        stock_error="",
+        source_patched=True,
+        patches_applied=[],
+    )
+    text = printed(report(tmp_path, replace(samples.clean(), ids)), 120)
+    assert "source-patched SGLang  would capture boundaries [0, 3, 6] (the same)" in text
+    assert "stock SGLang" not in text
+    assert "patched by probe" not in text
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -52,6 +68,17 @@ def test_clean_report(tmp_path: Path) -> None:
     assert "would fail" in text
     assert "speculative_num_draft_tokens  8      4" in text
     assert "1 patched, 1 not in this release" in text
+
+
+def test_what_was_not_looked_at_is_in_every_report(tmp_path: Path) -> None:
+    samples.write(tmp_path, samples.clean(), losses=Losses(missed={"refusal_round": 12}))
+    made = build(read(tmp_path))
+    text = " ".join(printed(made, 120).split())
+    assert "12 not looked at (refusal_round 12)" in text
+    assert "E3P901" in text
+    assert "12 not looked at (refusal_round 12)" in page([("run", made)])
+    (rank,) = json.loads(json_out.as_text(made))["ranks"]
+    assert rank["losses"]["missed"] == {"refusal_round": 12}
 
 
 def test_undecided_report(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from sglang_eagle3_probe.analysis.economics import Plain
 from sglang_eagle3_probe.analysis.prediction import parse
 from sglang_eagle3_probe.analysis.understanding import Given
 from sglang_eagle3_probe.report import json_out, terminal
+from sglang_eagle3_probe.report.html.page import page
 from sglang_eagle3_probe.report.verdict import Report, build
+from sglang_eagle3_probe.trace.acceptance_records import VerifyRound
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.record_base import Record
 
@@ -94,6 +96,21 @@ def test_columns_of_causes_add_up(tmp_path: Path) -> None:
         assert position["reached"] == whole["seen"]
     shares = [cause["share_of_refusals"] for cause in value["refusals"]["total"]]
     assert sum(shares) == pytest.approx(1)
+
+
+def test_how_many_rounds_were_looked_at_is_said(tmp_path: Path) -> None:
+    records = everything()
+    rounds = [r for r in records if isinstance(r, VerifyRound)]
+    for number, record in enumerate(rounds):
+        record.looked_at = [number % 5 == 2] * len(record.rids)
+    made = report(tmp_path, records)
+    value = json.loads(json_out.as_text(made))
+    whole, parts = value["acceptance"]["rounds"], value["refusals"]
+    assert parts["rounds"] + parts["rounds_not_looked_at"] == whole
+    assert parts["rounds"] == pytest.approx(whole / 5, abs=5)
+    said = f"{parts['rounds']} of {whole} rounds were looked at"
+    assert said in " ".join(printed(made, 120).split())
+    assert said in page([("run", made)])
 
 
 def test_traces_without_the_new_records_read_as_before(tmp_path: Path) -> None:

@@ -218,6 +218,16 @@ def test_order_that_the_probe_honours_is_a_note(tmp_path: Path) -> None:
     assert one(tmp_path / "lost", "E3P103", FIRING["E3P103"]).severity == "error"
 
 
+def test_order_that_patched_source_keeps_is_not_put_down_to_the_probe(tmp_path: Path) -> None:
+    records = with_ids(
+        [5, 2, 8], configured=[5, 2, 8], trained_output_ids=[5, 2, 8], source_patched=True
+    )
+    (finding,) = findings(results(tmp_path, records), "E3P103")
+    assert finding.severity == "note"
+    assert "patched source" in finding.message
+    assert "the probe" not in finding.message + finding.fix
+
+
 @pytest.mark.parametrize(
     "records",
     [
@@ -312,6 +322,18 @@ def test_losses(tmp_path: Path) -> None:
     rotated = Losses(rotated_away_files=2, rotated_away_records=90)
     found = results(tmp_path / "b", samples.clean(), losses=rotated)
     assert [(f.code, exit_code(found)) for f in found] == [("E3P901", 0)]
+    captures = Losses(captures={"write": 1, "buffer": 3})
+    finding = one(tmp_path / "c", "E3P901", samples.clean(), losses=captures)
+    assert (finding.severity, exit_code([finding])) == ("note", 0)
+    assert "not whole: 3 buffer, 1 write" in finding.message
+
+
+def test_what_was_not_looked_at_is_a_loss(tmp_path: Path) -> None:
+    missed = Losses(missed={"refusal_round": 12, "stats_snapshot": 1, "of_a_newer_probe": 2})
+    finding = one(tmp_path, "E3P901", samples.clean(), losses=missed)
+    assert finding.severity == "note"
+    assert "12 verify forwards whose refusals were overwritten" in finding.message
+    assert "2 of_a_newer_probe" in finding.message
 
 
 def test_killed_server_is_a_note(tmp_path: Path) -> None:

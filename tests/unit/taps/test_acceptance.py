@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from sglang_eagle3_probe.host.call import Binder, Call
@@ -40,7 +41,7 @@ def active(rid: str, verified: int, **changes: Any) -> Any:
     return mine
 
 
-def two_rows(session: FakeSession, hot: Any = HOT) -> VerifyRound:
+def two_rows(session: FakeSession, hot: Any = HOT, looked_at: Any = None) -> VerifyRound:
     result = SimpleNamespace(
         accept_lens=torch.tensor([2, 1, 3]),
         # The bonus tokens are 5, 9 and 4.
@@ -52,7 +53,9 @@ def two_rows(session: FakeSession, hot: Any = HOT) -> VerifyRound:
     sampled = SimpleNamespace(temperature=0.7, top_k=50)
     requests = [active("a", 1), over, active("b", 7, sampling_params=sampled)]
     batch = SimpleNamespace(reqs=requests)
-    taps(session, hot).tap.run(lambda _call: None, call(result=result, batch=batch))
+    mine = taps(session, hot)
+    mine.looked_at = looked_at
+    mine.tap.run(lambda _call: None, call(result=result, batch=batch))
     [record] = [r for r in session.records if isinstance(r, VerifyRound)]
     return record
 
@@ -68,6 +71,17 @@ def test_v2() -> None:
     assert record.out_of_vocab == [False, True]
     assert record.greedy == [True, False]
     assert [r.rid for r in session.records if isinstance(r, RequestStart)] == ["d-a"]
+
+
+@pytest.mark.parametrize(
+    ("apart", "looked_at"),
+    [(None, []), (1, []), (0, [False, False]), (2, [True, True]), (3, [True, False])],
+)
+def test_which_rows_were_looked_at(apart: int | None, looked_at: list[bool]) -> None:
+    session = FakeSession()
+    record = two_rows(session, looked_at=lambda _result: apart)
+    # The second of three rows is of a request that is not counted.
+    assert record.looked_at == looked_at
 
 
 def test_without_a_map_nothing_is_said_of_it() -> None:

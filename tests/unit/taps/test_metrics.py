@@ -24,7 +24,12 @@ from sglang_eagle3_probe.taps import metrics_export
 from sglang_eagle3_probe.taps.metric_table import METRICS, PREFIX
 from sglang_eagle3_probe.taps.metrics import MetricsTap, counts_traffic, host_labels
 from sglang_eagle3_probe.taps.metrics_export import Exporter, RecordFeed, Series
-from sglang_eagle3_probe.taps.settled_causes import HOLD_FOR_DEVICE_S, HOLD_S, SettledCauses
+from sglang_eagle3_probe.taps.settled_causes import (
+    HOLD_FOR_DEVICE_S,
+    HOLD_S,
+    NOT_LOOKED_AT,
+    SettledCauses,
+)
 from sglang_eagle3_probe.trace.acceptance_records import Refusals, RequestEnd, VerifyRound
 from sglang_eagle3_probe.trace.records import Fault, Losses, Ranks
 
@@ -61,10 +66,15 @@ def test_a_cause_is_counted_once_and_when_it_is_settled() -> None:
     causes = SettledCauses(from_device=True)
     causes.add_round(round_("a", 0, 1), 0.0)
     causes.add_round(round_("a", 1, 3), 0.0)  # nothing refused
+    causes.add_round(round_("b", 0, 2), 0.0)
+    assert causes.settle(0.5) == {}
+    causes.add_refusals(refusal("a", 0, 1, 2))
+    # The request may have ended in this round.
+    assert causes.settle(HOLD_S - 0.1) == {}
+    assert causes.settle(HOLD_S) == {(1, "ranked_2"): 1}
     assert causes.settle(5.0) == {}
-    causes.add_refusals(refusal("a", 0, 1, 2), 5.0)
-    assert causes.settle(5.0 + HOLD_S - 0.1) == {}
-    assert causes.settle(5.0 + HOLD_S) == {(1, "ranked_2"): 1}
+    causes.add_refusals(refusal("b", 0, 2, 3))
+    assert causes.settle(5.0) == {(2, "ranked_3_4"): 1}
     assert causes.settle(500.0) == {}
 
 
@@ -86,13 +96,22 @@ def test_level_wiring_knows_the_vocabulary_and_the_end() -> None:
 
 def test_a_refusal_told_before_its_round() -> None:
     causes = SettledCauses(from_device=True)
-    causes.add_refusals(refusal("a", 0, 1, 3), 0.0)
+    causes.add_refusals(refusal("a", 0, 1, 3))
     causes.add_round(round_("a", 0, 1), 0.0)
-    causes.settle(0.1)
-    assert causes.settle(0.1 + HOLD_S) == {(1, "ranked_3_4"): 1}
-    causes.add_refusals(refusal("nobody", 0, 1, 3), 0.0)
-    causes.settle(9.0)
-    assert not causes._early  # not kept for ever
+    assert causes.settle(0.1) == {}
+    assert causes.settle(HOLD_S) == {(1, "ranked_3_4"): 1}
+    causes.add_refusals(refusal("nobody", 0, 1, 3))
+    assert causes.settle(9.0) == {}
+
+
+def test_rounds_that_were_passed_over_count_apart() -> None:
+    causes = SettledCauses(from_device=True)
+    causes.add_round(round_("a", 0, 1, looked_at=[False]), 0.0)
+    causes.add_round(round_("a", 1, 3, looked_at=[False]), 0.0)
+    causes.add_round(round_("a", 2, 1, looked_at=[True]), 0.0)
+    causes.add_refusals(refusal("a", 2, 1, 2))
+    assert causes.settle(1.0) == {(1, NOT_LOOKED_AT): 1}
+    assert causes.settle(HOLD_S) == {(1, "ranked_2"): 1}
 
 
 def test_memory_is_bounded_and_nothing_is_lost() -> None:
@@ -119,7 +138,7 @@ def test_the_same_causes_as_the_report() -> None:
             settled.add_round(record, float(second))
             reported.add_rounds([record], [3])
         elif isinstance(record, Refusals):
-            settled.add_refusals(record, float(second))
+            settled.add_refusals(record)
             reported.add_refusals(record)
         elif isinstance(record, RequestEnd):
             settled.add_end(record)
@@ -187,6 +206,7 @@ def test_losses_are_brought_to_the_book(session: Session) -> None:
     )
     losses = session.recorder.losses()
     losses.dropped_records = {"verify_round": 5}
+    losses.missed = {"refusal_round": 4}
     losses.write_errors, losses.rotated_away_records = 2, 70
     session.recorder.losses = lambda: losses  # type: ignore[method-assign]
     for second in range(3):
@@ -196,6 +216,7 @@ def test_losses_are_brought_to_the_book(session: Session) -> None:
     found = exported(registry)
     assert found["faults_total", "aux_states"] == 3
     assert found["dropped_records_total", "verify_round"] == 6
+    assert found["missed_total", "refusal_round"] == 4
     assert found["trace_write_errors_total",] == 2
     assert found["rotated_away_records_total",] == 70
     assert found["disabled_taps",] == 1

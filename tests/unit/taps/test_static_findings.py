@@ -160,7 +160,7 @@ def test_facts_of_the_wiring_records(session: Session) -> None:
     session.weights = samples.weights(not_taken=["x"])
     session.vocab_map = samples.vocab_map()
     found = live_facts(session)
-    assert found.patches == {"embedding_capture", "capture_order"}
+    assert found.patches == {"embedding_capture", "capture_order", "ids_before_graphs"}
     assert found.boundaries == (0, 3, 6)
     assert found.ids == (-1, 2, 5)
     assert found.not_taken == ("x",)

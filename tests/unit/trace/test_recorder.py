@@ -70,6 +70,19 @@ def test_everything_handed_over_is_read_back(tmp_path: Path) -> None:
     assert process.header.pid == os.getpid()
 
 
+def test_what_was_missed_is_in_progress_and_footer(tmp_path: Path) -> None:
+    recorder = make(tmp_path, progress_s=0.05)
+    recorder.emit(fault())
+    recorder.missed("refusal_round", 3)
+    recorder.missed("refusal_round")
+    wait_for(
+        lambda: recorder.path is not None and b'"refusal_round":4' in recorder.path.read_bytes()
+    )
+    recorder.missed("stats_snapshot")
+    recorder.close("test")
+    assert only(tmp_path).losses.missed == {"refusal_round": 4, "stats_snapshot": 1}
+
+
 def test_file_is_private_and_named_after_its_ranks(tmp_path: Path) -> None:
     directory = tmp_path / "new"
     recorder = make(directory)
