@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from sglang_eagle3_probe.capture.layout import PieceInfo, piece_name  # noqa: E402
 from sglang_eagle3_probe.capture.writing import write_piece  # noqa: E402
-from sglang_eagle3_probe.offline.reference_draft import ReferenceDraft  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft  # noqa: E402
 
 LIMIT_S = 60.0
 VOCABULARY = 32000

@@ -50,9 +50,9 @@ def run(options: argparse.Namespace) -> int:
     except ImportError:
         raise UsageError(NEEDS_TORCH.format(command="compare")) from None
     from sglang_eagle3_probe.offline.captured import capture_files, read_piece, read_requests
-    from sglang_eagle3_probe.offline.comparison import compare
-    from sglang_eagle3_probe.offline.target_states import open_target
-    from sglang_eagle3_probe.offline.training_states.found import Search
+    from sglang_eagle3_probe.offline.comparing.comparison import compare
+    from sglang_eagle3_probe.offline.comparing.target_states import open_target
+    from sglang_eagle3_probe.offline.comparing.training_states.found import Search
     from sglang_eagle3_probe.report import training_states as report
 
     target = open_target(options.target) if options.target is not None else None

@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             "infer-layers runs the draft and needs torch. Fix: pip install torch safetensors"
         ) from None
-    from sglang_eagle3_probe.offline.infer_layers import infer_layers
-    from sglang_eagle3_probe.offline.layer_serving import serving
+    from sglang_eagle3_probe.offline.trained_layers.infer_layers import infer_layers
+    from sglang_eagle3_probe.offline.trained_layers.layer_serving import serving
     from sglang_eagle3_probe.report import inferred_layers as report
 
     if options.rows < 1:

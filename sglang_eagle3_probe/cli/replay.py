@@ -62,9 +62,9 @@ def run(options: argparse.Namespace) -> int:
     except ImportError:
         raise UsageError(NEEDS_TORCH.format(command="replay")) from None
     from sglang_eagle3_probe.offline.captured import read_requests
-    from sglang_eagle3_probe.offline.reference_draft import ReferenceDraft
-    from sglang_eagle3_probe.offline.replay import replay
-    from sglang_eagle3_probe.offline.replay_verdict import verdict
+    from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft
+    from sglang_eagle3_probe.offline.replaying.replay import replay
+    from sglang_eagle3_probe.offline.replaying.replay_verdict import verdict
     from sglang_eagle3_probe.report.replay import as_json, lines
 
     if options.threads:

@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 from sglang_eagle3_probe.host import conventions
-from sglang_eagle3_probe.offline.infer_layers import Inference
-from sglang_eagle3_probe.offline.layer_serving import Serving
-from sglang_eagle3_probe.offline.layer_verdict import LEVEL, Contender, Margin
+from sglang_eagle3_probe.offline.trained_layers.infer_layers import Inference
+from sglang_eagle3_probe.offline.trained_layers.layer_serving import Serving
+from sglang_eagle3_probe.offline.trained_layers.layer_verdict import LEVEL, Contender, Margin
 from sglang_eagle3_probe.report.lines import Line, blank, fields, table, wrapped
 
 FORMAT = 1

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from sglang_eagle3_probe.offline.comparison import Comparison
-from sglang_eagle3_probe.offline.findings import Finding
-from sglang_eagle3_probe.offline.measures import Spread
-from sglang_eagle3_probe.offline.naming import Named
-from sglang_eagle3_probe.offline.pairs import Alignment
+from sglang_eagle3_probe.offline.comparing.comparison import Comparison
+from sglang_eagle3_probe.offline.comparing.findings import Finding
+from sglang_eagle3_probe.offline.comparing.measures import Spread
+from sglang_eagle3_probe.offline.comparing.naming import Named
+from sglang_eagle3_probe.offline.comparing.pairs import Alignment
 from sglang_eagle3_probe.report.lines import Line, blank, clean, fields, table, wrapped
 
 SCHEMA = "sglang-eagle3-probe-compare/1"

@@ -16,7 +16,7 @@ from rig.server import rig_environment  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from contract.served.target_shapes import small_target  # noqa: E402
-from sglang_eagle3_probe.offline.reference_draft import ReferenceDraft  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft  # noqa: E402
 
 from .cases import STEPS, served, write  # noqa: E402
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from sglang_eagle3_probe.offline.reference_draft import ReferenceDraft  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft  # noqa: E402
 
 WORKER = Path(__file__).with_name("speculators_module.py")
 RELEASE = "0.9.0"

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
-from sglang_eagle3_probe.offline.training_states import gzip_file
-from sglang_eagle3_probe.offline.training_states.found import Search
-from sglang_eagle3_probe.offline.training_states.record import Stored
-from sglang_eagle3_probe.offline.training_states.torch_file import read_torch_file
+from sglang_eagle3_probe.offline.comparing.training_states import gzip_file
+from sglang_eagle3_probe.offline.comparing.training_states.found import Search
+from sglang_eagle3_probe.offline.comparing.training_states.record import Stored
+from sglang_eagle3_probe.offline.comparing.training_states.torch_file import read_torch_file
 
 
 class Command:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_eagle3_probe.offline.alignment import (
+from sglang_eagle3_probe.offline.comparing.alignment import (
     ANCHORED,
     WINDOW,
     Run,

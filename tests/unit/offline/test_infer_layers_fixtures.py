@@ -13,12 +13,12 @@ from offline_captures import CaptureTarget
 from safetensors.torch import load_file, save_file
 
 from sglang_eagle3_probe.offline.captured import read_requests
-from sglang_eagle3_probe.offline.infer_layers import Inference, infer_layers
-from sglang_eagle3_probe.offline.layer_labels import label
-from sglang_eagle3_probe.offline.layer_rows import collect
-from sglang_eagle3_probe.offline.layer_scores import LayerScorer
-from sglang_eagle3_probe.offline.layer_search import LayerSearch
-from sglang_eagle3_probe.offline.reference_draft import ReferenceDraft
+from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft
+from sglang_eagle3_probe.offline.trained_layers.infer_layers import Inference, infer_layers
+from sglang_eagle3_probe.offline.trained_layers.layer_labels import label
+from sglang_eagle3_probe.offline.trained_layers.layer_rows import collect
+from sglang_eagle3_probe.offline.trained_layers.layer_scores import LayerScorer
+from sglang_eagle3_probe.offline.trained_layers.layer_search import LayerSearch
 
 SERVED = {"deepseek": (0, 3, 6), "llama": (2, 4, 5)}
 TRAINED = {

@@ -12,13 +12,13 @@ import torch
 from sglang_eagle3_probe.capture.layout import PieceInfo
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
 from sglang_eagle3_probe.offline.captured import CapturedRequest
-from sglang_eagle3_probe.offline.infer_layers import infer_layers
-from sglang_eagle3_probe.offline.layer_rows import collect
-from sglang_eagle3_probe.offline.layer_search import Columns, LayerSearch
-from sglang_eagle3_probe.offline.layer_serving import serving
-from sglang_eagle3_probe.offline.layer_verdict import clusters_of, margin
-from sglang_eagle3_probe.offline.reference_draft import ReferenceDraft
-from sglang_eagle3_probe.offline.slot_parts import KeptParts, SlotParts
+from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft
+from sglang_eagle3_probe.offline.trained_layers.infer_layers import infer_layers
+from sglang_eagle3_probe.offline.trained_layers.layer_rows import collect
+from sglang_eagle3_probe.offline.trained_layers.layer_search import Columns, LayerSearch
+from sglang_eagle3_probe.offline.trained_layers.layer_serving import serving
+from sglang_eagle3_probe.offline.trained_layers.layer_verdict import clusters_of, margin
+from sglang_eagle3_probe.offline.trained_layers.slot_parts import KeptParts, SlotParts
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from simulated_engine import load_draft  # noqa: E402
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError  # noqa: E402
-from sglang_eagle3_probe.offline.draft_weights import Folder  # noqa: E402
-from sglang_eagle3_probe.offline.drafting import chain  # noqa: E402
-from sglang_eagle3_probe.offline.reference_draft import ReferenceDraft  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.draft_weights import Folder  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.drafting import chain  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft  # noqa: E402
 
 NAME, STEPS, ROWS = "llama-draft", 3, 40
 

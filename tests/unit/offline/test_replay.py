@@ -22,9 +22,9 @@ from simulated_engine import Engine  # noqa: E402
 
 from sglang_eagle3_probe.cli.main import main  # noqa: E402
 from sglang_eagle3_probe.offline.captured import read_requests  # noqa: E402
-from sglang_eagle3_probe.offline.reference_draft import ReferenceDraft  # noqa: E402
-from sglang_eagle3_probe.offline.replay import Replay, replay  # noqa: E402
-from sglang_eagle3_probe.offline.replay_verdict import (  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft  # noqa: E402
+from sglang_eagle3_probe.offline.replaying.replay import Replay, replay  # noqa: E402
+from sglang_eagle3_probe.offline.replaying.replay_verdict import (  # noqa: E402
     Verdict,
     first_difference,
     verdict,

@@ -13,8 +13,8 @@ from trained_files import SLOTS, Scene
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
 from sglang_eagle3_probe.offline.captured import read_requests
-from sglang_eagle3_probe.offline.comparison import compare
-from sglang_eagle3_probe.offline.training_states.found import Search
+from sglang_eagle3_probe.offline.comparing.comparison import compare
+from sglang_eagle3_probe.offline.comparing.training_states.found import Search
 
 TOKENS = 96
 FORMATS = {

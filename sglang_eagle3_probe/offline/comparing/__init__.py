@@ -1,0 +1,1 @@
+"""Served states against those that a trainer saved."""

@@ -1,0 +1,1 @@
+"""The draft run again on captured states: engine or draft?"""

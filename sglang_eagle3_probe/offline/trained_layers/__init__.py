@@ -1,0 +1,1 @@
+"""Which boundaries a draft was trained on, by its own accuracy."""
