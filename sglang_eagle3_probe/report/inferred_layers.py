@@ -125,22 +125,33 @@ def _words(found: Inference, contender: Contender) -> str:
     return f"boundaries {list(boundaries)} (output ids {list(conventions.output_ids(boundaries))})"
 
 
+_NO_BETTER = (
+    "this draft predicts its target no better than a guess by token frequency, with any boundaries. "
+    "It is not trained, does not belong to this target, or lacks its vocabulary map. "
+    "Fix: check the draft with sglang-eagle3-probe doctor."
+)
+_STATES_DO_NOT_MATTER = (
+    "this draft predicts as well from the states of other positions, so they do not matter to it. "
+    "Its fc is not trained, or does not belong to this target. "
+    "Fix: check that fc.weight is the one that was trained."
+)
+
+
 def _answer(found: Inference, width: int) -> list[Line]:
     ranking = found.ranking
-    if not ranking.over_chance.clear:
-        what = (
-            "this draft predicts its target no better than a guess by token frequency, with any "
-            "boundaries. It is not trained, does not belong to this target, or lacks its "
-            "vocabulary map. Fix: check the draft with sglang-eagle3-probe doctor."
-        )
-        return wrapped("undecided: ", what, width, "bold magenta")
-    if not ranking.over_shuffled.clear:
-        what = (
-            "this draft predicts as well from the states of other positions, so they do not matter "
-            "to it. Its fc is not trained, or does not belong to this target. "
-            "Fix: check that fc.weight is the one that was trained."
-        )
-        return wrapped("undecided: ", what, width, "bold magenta")
+    for control, than, otherwise in (
+        (ranking.over_chance, "a guess by token frequency", _NO_BETTER),
+        (ranking.over_shuffled, "itself with states of other positions", _STATES_DO_NOT_MATTER),
+    ):
+        if control.vague:
+            what = (
+                f"too little was captured to tell whether this draft beats {than}: by "
+                f"{control.mean:.2f} nats a token, but anything from {control.interval.low:.2f} to "
+                f"{control.interval.high:.2f} is possible. Fix: capture more requests."
+            )
+            return wrapped("undecided: ", what, width, "bold magenta")
+        if not control.clear:
+            return wrapped("undecided: ", otherwise, width, "bold magenta")
     best = _words(found, ranking.best)
     if ranking.decided:
         lines = wrapped("decided: ", f"trained on {best}", width, "bold green")

@@ -14,8 +14,8 @@ from offline_captures import CaptureTarget
 from trained_files import SLOTS, Scene
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
-from sglang_eagle3_probe.offline.comparing import matching
 from sglang_eagle3_probe.offline.captured import read_requests
+from sglang_eagle3_probe.offline.comparing import matching
 from sglang_eagle3_probe.offline.comparing.comparison import Comparison, compare
 from sglang_eagle3_probe.offline.comparing.finding_texts import FIXES, MEANINGS, TITLES
 from sglang_eagle3_probe.offline.comparing.target_states import open_target

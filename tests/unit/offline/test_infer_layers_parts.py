@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sglang_eagle3_probe.analysis.intervals import Interval
 from sglang_eagle3_probe.capture.layout import PieceInfo
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
 from sglang_eagle3_probe.offline.captured import CapturedRequest
@@ -17,7 +18,7 @@ from sglang_eagle3_probe.offline.trained_layers.infer_layers import infer_layers
 from sglang_eagle3_probe.offline.trained_layers.layer_rows import collect
 from sglang_eagle3_probe.offline.trained_layers.layer_search import Columns, LayerSearch
 from sglang_eagle3_probe.offline.trained_layers.layer_serving import serving
-from sglang_eagle3_probe.offline.trained_layers.layer_verdict import clusters_of, margin
+from sglang_eagle3_probe.offline.trained_layers.layer_verdict import Margin, clusters_of, margin
 from sglang_eagle3_probe.offline.trained_layers.slot_parts import KeptParts, SlotParts
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
@@ -225,3 +226,14 @@ def test_captures_of_other_ranks_are_no_further_evidence() -> None:
     rows = collect([request_of(30, 20, tp_rank=rank) for rank in (0, 1)])
     assert rows.requests == len(rows.stretches) == 1
     assert rows.left_out == ("1 captures by other tensor-parallel ranks",)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "clear", "vague"),
+    [(-0.3, 1.8, False, True), (-0.02, 0.05, False, False), (0.4, 1.2, True, False)],
+)
+def test_a_wide_interval_is_too_little_data_and_a_narrow_one_is_nothing(
+    low: float, high: float, clear: bool, vague: bool
+) -> None:
+    control = Margin((low + high) / 2, Interval(low, high))
+    assert (control.clear, control.vague) == (clear, vague)

@@ -125,6 +125,10 @@ def read_file(path: Path, hidden: int) -> list[Sample]:
     Raises:
         CheckpointError: it cannot be read, or holds no states of this hidden size.
     """
+    if not path.exists():
+        raise CheckpointError(
+            f"{shown(path)} is not there. Fix: name a file of training states, or their folder."
+        )
     if not path.name.endswith(SUFFIXES):
         raise CheckpointError(
             f"{shown(path)} is none of {', '.join(SUFFIXES)}. {NO_DISK}. Fix: name a file of "
