@@ -126,8 +126,8 @@ def _words(found: Inference, contender: Contender) -> str:
 
 
 _NO_BETTER = (
-    "this draft predicts its target no better than a guess by token frequency, with any boundaries. "
-    "It is not trained, does not belong to this target, or lacks its vocabulary map. "
+    "this draft predicts its target no better than a guess by token frequency, whatever boundaries "
+    "it gets. It is not trained, does not belong to this target, or lacks its vocabulary map. "
     "Fix: check the draft with sglang-eagle3-probe doctor."
 )
 _STATES_DO_NOT_MATTER = (

@@ -127,7 +127,7 @@ def read_file(path: Path, hidden: int) -> list[Sample]:
     """
     if not path.exists():
         raise CheckpointError(
-            f"{shown(path)} is not there. Fix: name a file of training states, or their folder."
+            f"{shown(path)} does not exist. Fix: name a file of training states, or their folder."
         )
     if not path.name.endswith(SUFFIXES):
         raise CheckpointError(
