@@ -45,9 +45,14 @@ def entering(hidden: Any, residual: Any, forward_batch: Any) -> tuple[Any, Any] 
     pending = stream.pending
     if pending is None:
         return hidden, None
-    if pending.owed is None and pending.update.is_plain_add:
+    if pending.owed is None and _adds_plainly(pending.update):
         return pending.value, stream.residual
     return None
+
+
+def _adds_plainly(update: Any) -> bool:
+    """Whether the stream is the sum of the two: ``adds_plainly`` in 0.5.21, then renamed."""
+    return bool(getattr(update, "is_plain_add", getattr(update, "adds_plainly", False)))
 
 
 def at_attention(hidden: Any, forward_batch: Any) -> Any:

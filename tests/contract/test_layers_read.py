@@ -71,6 +71,6 @@ def test_every_boundary_is_read(release: str, questions: Questions) -> None:
         # The last one of Gemma's stream has no second witness.
         assert {int(boundary) for boundary in seen["apart"]} >= set(range(LAYERS)), name
         assert max(seen["apart"].values()) < 1e-5, (name, seen["apart"])
-        assert seen["norm"] > 0
+        assert seen["norm"] > 0, (name, seen)
         read += 1
     assert read >= 12

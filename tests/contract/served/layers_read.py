@@ -57,14 +57,15 @@ def layers_read(case: dict[str, Any]) -> dict[str, Any]:
     rows = watched["tap"].rows if watched else None
     if rows is None:
         return {"faults": faults, "not_run": json.dumps(found)[:300]}
-    apart = {}
+    apart, count = {}, 0
     for boundary, state in watched["stream"].states().items():
-        kept = rows.states[boundary, : len(state)]
+        count = len(state)
+        kept = rows.states[boundary, :count]
         apart[boundary] = float((kept - state).abs().max() / state.abs().max())
     return {
         "whole": rows.is_whole(),
         "apart": apart,
-        "norm": float(rows.norm.abs().max()),
+        "norm": float(rows.norm[:count].abs().max()),
         "faults": faults,
     }
 
