@@ -155,7 +155,8 @@ def test_faults_and_disabled_taps(served: Probed, answers: Any) -> None:
 def test_every_metric_of_the_dashboard_is_there(served: Probed, answers: Any) -> None:
     import re
 
-    names = {name for name, _ in scrape(served)}
+    samples = settled(served, lambda s: total(s, "refused_drafts_total") >= refused(answers))
+    names = {name for name, _ in samples}
     text = DASHBOARD.read_text(encoding="utf-8")
     queried = set()
     for panel in json.loads(text)["panels"]:
