@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sglang_eagle3_probe.analysis.intervals import Interval, mean_interval, wilson
+from sglang_eagle3_probe.analysis.intervals import Interval, Share, mean_interval
 from sglang_eagle3_probe.trace.rounds import Outcome, RoundCounts
 
 INTERVAL_OVER = "rounds, taken as independent"
@@ -22,22 +22,10 @@ true interval is a little wider."""
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Acceptance at one draft position, 0-based."""
+class Rate(Share):
+    """Acceptance at one draft position, 0-based, among the rounds that got that far."""
 
     position: int
-    hits: int
-    seen: int
-
-    @property
-    def share(self) -> float | None:
-        """``None`` when no round got that far."""
-        return self.hits / self.seen if self.seen else None
-
-    @property
-    def interval(self) -> Interval:
-        """Wilson, 95 %."""
-        return wilson(self.hits, self.seen)
 
 
 @dataclass(frozen=True)
@@ -87,8 +75,8 @@ def from_outcomes(outcomes: Mapping[Outcome, int], *, requests: int) -> Acceptan
     for k in range(deepest):
         proposed = [(c, n) for (steps, c), n in outcomes.items() if steps > k]
         hits = sum(n for c, n in proposed if c > k)
-        unconditional.append(Rate(k, hits, sum(n for _, n in proposed)))
-        conditional.append(Rate(k, hits, sum(n for c, n in proposed if c >= k)))
+        unconditional.append(Rate(hits, sum(n for _, n in proposed), k))
+        conditional.append(Rate(hits, sum(n for c, n in proposed if c >= k), k))
     lengths = {correct + 1: n for correct, n in by_correct.items()}
     mean, interval = mean_interval(lengths, 1, deepest + 1)
     return Acceptance(

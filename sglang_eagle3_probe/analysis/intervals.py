@@ -31,6 +31,24 @@ def wilson(hits: int, seen: int) -> Interval:
     return Interval(low, high)
 
 
+@dataclass(frozen=True)
+class Share:
+    """Hits among cases seen."""
+
+    hits: int
+    seen: int
+
+    @property
+    def share(self) -> float | None:
+        """``None`` when no case was seen."""
+        return self.hits / self.seen if self.seen else None
+
+    @property
+    def interval(self) -> Interval:
+        """Wilson, 95 %."""
+        return wilson(self.hits, self.seen)
+
+
 def student(degrees: int, z: float = Z) -> float:
     """Two-sided quantile of Student's t (95 %), by expansion around the normal one, ``z``.
 

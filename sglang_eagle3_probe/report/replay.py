@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sglang_eagle3_probe.offline.replaying.replay import Outcome, Replay, Share
+from sglang_eagle3_probe.analysis.intervals import Share
+from sglang_eagle3_probe.offline.replaying.replay import Outcome, Replay
 from sglang_eagle3_probe.offline.replaying.replay_verdict import (
     Verdict,
     first_difference,

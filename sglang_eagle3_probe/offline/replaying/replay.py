@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from sglang_eagle3_probe.analysis.intervals import Interval, wilson
+from sglang_eagle3_probe.analysis.intervals import Share
 from sglang_eagle3_probe.analysis.prediction import (
     MOST_BYTES,
     Prediction,
@@ -48,22 +48,6 @@ LEAST = 16
 """Rows or rounds; a share of fewer is noise."""
 STEPS = 3
 """Steps judged where a capture does not say how many were drafted."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """Hits among cases seen."""
-
-    hits: int
-    seen: int
-
-    @property
-    def share(self) -> float | None:
-        return self.hits / self.seen if self.seen else None
-
-    @property
-    def interval(self) -> Interval:
-        return wilson(self.hits, self.seen)
 
 
 @dataclass(frozen=True)
