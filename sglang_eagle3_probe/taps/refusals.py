@@ -11,6 +11,7 @@ thread, so it is done in one round of several; the copies in the graph are made 
 
 from __future__ import annotations
 
+import time
 import weakref
 from typing import Any
 
@@ -33,6 +34,8 @@ from .tensors import is_capturing, mode_is, shape_of
 
 DRAIN_EVERY_ROUNDS = 64
 """Well below the ring's depth, so that nothing is overwritten before it left."""
+DRAIN_EVERY_S = 1.0
+"""Where rounds are slow, so that a short run does not end with half its rounds in the ring."""
 FIRST_DRAINS = frozenset({2, 4, 8, 16})
 """Counted in rounds that were looked at."""
 WAITING = 64
@@ -74,6 +77,7 @@ class RefusalsTap:
         self._ticks = 0
         """Rounds looked at."""
         self._next_drain = DRAIN_EVERY_ROUNDS
+        self._next_drain_s = 0.0
         self._waiting: dict[int, tuple[int, Any]] = {}
         self._joins: list[Join] = []
         self._said: set[str] = set()
@@ -242,9 +246,18 @@ class RefusalsTap:
             self._waiting.clear()
         self._waiting[id(result)] = (self._ticks, weakref.ref(result))
         self._ticks += 1
-        if self._ticks in FIRST_DRAINS or self._rounds >= self._next_drain:
-            self._next_drain = self._rounds + DRAIN_EVERY_ROUNDS
+        if self._is_due():
             drain.start()
+
+    def _is_due(self) -> bool:
+        """Whether to copy the ring now."""
+        now_s = time.monotonic()
+        due = self._rounds >= self._next_drain or now_s >= self._next_drain_s
+        if not due and self._ticks not in FIRST_DRAINS:
+            return False
+        self._next_drain = self._rounds + DRAIN_EVERY_ROUNDS
+        self._next_drain_s = now_s + DRAIN_EVERY_S
+        return True
 
     def _resolve(self, call: Call, _result: Any) -> None:
         """SGLang has counted the round: now its number is known, and who has ended meanwhile."""
