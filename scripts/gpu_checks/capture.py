@@ -16,7 +16,7 @@ from sglang_eagle3_probe.trace.records import Fault
 
 from .engines import Engine, EngineError, launch_all
 from .equality import model_paths, prompts
-from .runs import CHAIN_AND_TREE, COVERING, Run
+from .runs import CHAIN_AND_TREE, Run
 
 NEW_TOKENS = 64
 REQUESTS = 3
@@ -31,9 +31,8 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     """
     own = place / "capture"
     own.mkdir(exist_ok=True)
-    runs = COVERING if options.tp > 1 else CHAIN_AND_TREE
     pairs: list[tuple[Run, Engine, Engine]] = []
-    for chosen in runs:
+    for chosen in CHAIN_AND_TREE:
         if chosen.worker != "v2" or chosen.tp != max(1, options.tp):
             continue
         if not chosen.is_named(options.only):

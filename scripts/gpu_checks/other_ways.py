@@ -30,7 +30,7 @@ PORT = 31999
 
 
 def run(place: Path, options: argparse.Namespace, out: Any) -> None:
-    """Per model family: the plugin, and patched files without it; for one, the launcher too."""
+    """The plugin, patched files without it, and the launcher; on the family that is patched."""
     patched = patched_sglang(place / "patched")
     search = os.pathsep.join([str(patched), os.environ.get("PYTHONPATH", "")])
     chosen = [r for r in CHAIN_AND_TREE if r.worker == options.worker and r.is_named(options.only)]

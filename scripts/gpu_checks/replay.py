@@ -27,7 +27,7 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     """
     engines: dict[Run, Engine] = {}
     for chosen in CHAIN_AND_TREE:
-        if chosen.worker != options.worker or not chosen.is_named(options.only):
+        if (chosen.worker, chosen.tp) != (options.worker, 1) or not chosen.is_named(options.only):
             continue
         model, draft = model_paths(place / "replay", chosen.family, stock=False)
         arguments = {**chosen.arguments(model, draft), "enable_return_hidden_states": True}

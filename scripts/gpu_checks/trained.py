@@ -28,7 +28,7 @@ from .runs import Run
 
 NEW_TOKENS = 128
 REQUESTS = 8
-WITH_LAYERS = 4
+WITH_LAYERS = 2
 REPLAY_TIMEOUT_S = 150
 
 
@@ -40,6 +40,8 @@ class Case:
     run: Run
     draft: str
     ids: tuple[int, ...] | None = None
+    draft_tokens: int | None = None
+    """More than the beams can carry on: some submitted drafts are then never expanded."""
 
     def paths(self, place: Path) -> tuple[Path, Path]:
         """Target and draft in bfloat16, made when missing."""
@@ -54,12 +56,18 @@ class Case:
 CASES = (
     Case("chain", Run("v2", 1, 1, "triton", "deepseek"), "deepseek-draft-embed"),
     Case("tree", Run("v2", 1, 4, "triton", "deepseek"), "deepseek-draft-embed"),
+    Case(
+        "wide-tree",
+        Run("v2", 1, 4, "triton", "deepseek"),
+        "deepseek-draft-embed",
+        draft_tokens=24,
+    ),
     Case("llama-tree", Run("v2", 1, 4, "triton", "llama"), "llama-draft"),
 )
 
 
 def run(place: Path, options: argparse.Namespace, out: Any) -> None:
-    """All engines at once; captures and models' names go into an archive beside the output."""
+    """All engines at once; trace and captures of each go into an archive beside the output."""
     engines: dict[str, Engine] = {}
     plain: Engine | None = None
     for case in CASES:
@@ -67,6 +75,8 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
             continue
         target, draft = case.paths(place)
         arguments = case.run.arguments(str(target), str(draft))
+        if case.draft_tokens is not None:
+            arguments["speculative_num_draft_tokens"] = case.draft_tokens
         probe = {"level": "capture", "all_layers": str(WITH_LAYERS), "refusal_every": "1"}
         engines[case.name] = Engine(f"trained-{case.name}", arguments, place, probe=probe)
         if case.name == "llama-tree":
@@ -94,7 +104,8 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     finally:
         for engine in everything:
             engine.stop()
-    keep(list(engines.values()), options.out.with_name("trained-captures.tar"))
+    for engine in engines.values():
+        keep(engine, options.out.with_name(f"{engine.name}.tar.gz"))
 
 
 def say(
@@ -162,9 +173,8 @@ def replay(traces: Path, draft: Path, target: Path, dtype: str) -> dict[str, Any
     }
 
 
-def keep(engines: list[Engine], archive: Path) -> None:
-    """Traces and captures in one file, to be replayed elsewhere."""
-    with tarfile.open(archive, "w") as tar:
-        for engine in engines:
-            if engine.traces.exists():
-                tar.add(engine.traces, arcname=engine.name)
+def keep(engine: Engine, archive: Path) -> None:
+    """Trace and captures in one file, to be replayed elsewhere."""
+    if engine.traces.exists():
+        with tarfile.open(archive, "w:gz") as tar:
+            tar.add(engine.traces, arcname=engine.name)
