@@ -33,7 +33,9 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     """The plugin, patched files without it, and the launcher; on the family that is patched."""
     patched = patched_sglang(place / "patched")
     search = os.pathsep.join([str(patched), os.environ.get("PYTHONPATH", "")])
-    chosen = [r for r in CHAIN_AND_TREE if r.worker == options.worker and r.is_named(options.only)]
+    chosen = [
+        r for r in CHAIN_AND_TREE if (r.worker, r.tp, r.family) == (options.worker, 1, "deepseek")
+    ]
     plugin: dict[Run, Engine] = {}
     files: dict[Run, Engine] = {}
     launcher: Launcher | None = None
