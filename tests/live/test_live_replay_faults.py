@@ -24,7 +24,8 @@ REQUESTS = 4
 
 @dataclass(frozen=True)
 class Fault:
-    """What a replay must say of an engine: the end of its sentence, the variation, what to do."""
+    """What a replay must say of an engine: the end of its sentence, the variation ("": none drafts
+    its tokens), what to do."""
 
     sentence: str
     variation: str
@@ -38,8 +39,15 @@ FAULTS = {
         "SGLang rotates the ids of each request by one place",
     ),
     "ids_everywhere": Fault(
-        "hands the draft the token of the row itself beside each row, not the token after it",
-        "ids shifted by -1",
+        "hands the draft the token of the row itself beside each row, not the token after it, and "
+        "so in every draft step",
+        "ids shifted by -1 in every step",
+        "SGLang rotates the ids of each request by one place",
+    ),
+    "ids_in_prefill": Fault(
+        "hands the draft the token of the row itself beside each row of a prompt, not the token "
+        "after it",
+        "",
         "SGLang rotates the ids of each request by one place",
     ),
     "slots_permuted": Fault("takes the slots in order 1, 2, 0", "slots in order 1, 2, 0", "fc"),
@@ -129,6 +137,7 @@ def test_a_fault_of_the_engine_is_named(spoiled: Spoiled, fault: str) -> None:
     judged = found["verdict"]
     assert (judged["kind"], code) == ("engine", 1), judged
     assert judged["sentence"] == f"The engine {wanted.sentence}."
-    assert any(f"'{wanted.variation}'" in detail for detail in judged["details"]), judged
+    named = f"'{wanted.variation}'" if wanted.variation else "No variation drafts its tokens"
+    assert any(named in detail for detail in judged["details"]), judged
     assert wanted.fix in judged["fix"]
     assert found["requests"] == REQUESTS

@@ -8,6 +8,7 @@ tells the truth about it.
 
 - ``ids_in_extends``: the extends of the draft worker do not rotate the ids, so that each row has
   its own token beside it, not the next one
+- ``ids_in_prefill``: only the extend of a prompt does not
 - ``ids_everywhere``: each step of the draft's loop does the same: it reads the token that the step
   before it read the next one of
 - ``slots_permuted``: fc reads the column blocks of its input in the order 1, 2, 0
@@ -28,7 +29,8 @@ import wrapt
 VARIABLE = "REPLAY_SPOILER"
 SWITCH = "REPLAY_SPOILER_SWITCH"
 
-SHIFTED = ("ids_in_extends", "ids_everywhere")
+IN_ROUNDS = ("ids_in_extends", "ids_everywhere")
+IN_PREFILL = ("ids_in_prefill", *IN_ROUNDS)
 ORDER = (1, 2, 0)
 
 
@@ -88,7 +90,8 @@ def _own_ids(_model: Any, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
     ids, positions, batch, *more = given
     if _fault() != "ids_everywhere" or not batch.forward_mode.is_decode():
         return None
-    before, _read_before["ids"] = _read_before["ids"], ids
+    # A copy: SGLang may put the next step's ids into the same memory.
+    before, _read_before["ids"] = _read_before["ids"], ids.clone()
     return (before.to(ids.dtype), positions, batch, *more)
 
 
@@ -142,7 +145,7 @@ def _spoil_worker(module: Any) -> None:
     def extend_prefill(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         import torch
 
-        if _fault() in SHIFTED:
+        if _fault() in IN_PREFILL:
             # One place to the right, and the rotation to come puts each token beside its own row.
             parts = batch.input_ids.split(list(batch.extend_lens))
             own_tails.append(torch.stack([part[-1] for part in parts]))
@@ -151,7 +154,7 @@ def _spoil_worker(module: Any) -> None:
 
     @wraps(decode)
     def extend_decode(self: Any, batch: Any, batch_result: Any, *args: Any, **kwargs: Any) -> Any:
-        if _fault() not in SHIFTED:
+        if _fault() not in IN_ROUNDS:
             return decode(self, batch, batch_result, *args, **kwargs)
         after = batch_result.next_token_ids
         batch_result.next_token_ids = batch.spec_info.draft_token.to(after.dtype)
