@@ -30,6 +30,15 @@ def current_ranks(start: dict[str, Any]) -> Ranks:
     return Ranks(**values)
 
 
+def leads_group(ranks: Ranks, server_args: Any) -> bool:
+    """Whether this is the first tensor-parallel rank of those that serve the same requests."""
+    rank = ranks.tp_rank or 0
+    if getattr(server_args, "enable_dp_attention", False):
+        # Attention of each data-parallel group is spread over this many ranks.
+        return rank % max(1, (ranks.tp_size or 1) // (ranks.dp_size or 1)) == 0
+    return rank == 0
+
+
 def _parallel() -> Any:
     module = sys.modules.get("sglang.srt.runtime_context")
     get_parallel = getattr(module, "get_parallel", None)

@@ -126,7 +126,7 @@ class CaptureTap:
             "capture: the first %d requests%s, to %s, at most %d MB; a buffer of %d MB on %s",
             max(settings.capture_first, settings.all_layers),
             later,
-            place if folder is not None else "the files of rank 0",
+            place if folder is not None else "the files of the first rank of its group",
             settings.capture_mb,
             settings.capture_buffer_mb,
             device,

@@ -8,6 +8,7 @@ from os import getpid
 from typing import Any
 
 from ..capture.layout import PieceInfo
+from ..host.ranks import leads_group
 from ..host.session import CapturePlan, Session
 from .draft_built import vocab_size
 from .tensors import dtype_of
@@ -46,8 +47,8 @@ class CaptureFacts:
 
     @property
     def writes_files(self) -> bool:
-        """Ranks of one tensor-parallel group hold equal states; the first one writes them."""
-        return not self._session.ranks.tp_rank
+        """Ranks that serve the same requests hold equal states; the first one writes them."""
+        return leads_group(self._session.ranks, self._session.server_args)
 
     def shape(self, draft_width: int) -> RoundShape:
         """Sizes of a round, as the worker has them now."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..host.call import Call
+from ..host.ranks import leads_group
 from ..host.session import Session
 from ..host.wrapping import Tap
 from ..trace.records import Ranks
@@ -72,8 +73,4 @@ def counts_traffic(scheduler: Any, server_args: Any, ranks: Ranks) -> bool:
             return enabled
     if getattr(server_args, "enable_metrics_for_all_schedulers", False):
         return True
-    rank = ranks.tp_rank or 0
-    if getattr(server_args, "enable_dp_attention", False):
-        # Attention of each data-parallel group is spread over this many ranks.
-        return rank % max(1, (ranks.tp_size or 1) // (ranks.dp_size or 1)) == 0
-    return rank == 0
+    return leads_group(ranks, server_args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 from rig.server import Generation, RigServer
 
 from sglang_eagle3_probe.settings import PREFIX
+from sglang_eagle3_probe.trace.capture_records import Capture
 from sglang_eagle3_probe.trace.reader import Trace, read
 from sglang_eagle3_probe.trace.record_base import Record
 
@@ -55,6 +57,15 @@ class Probed:
             return rows >= expected
 
         return self.trace(complete)
+
+    def captured(self, answers: list[Generation]) -> Trace:
+        """The trace, once the captures of these answers are on the disk."""
+        wanted = {
+            hashlib.blake2b(a.meta_info["id"].encode(), digest_size=6).hexdigest() for a in answers
+        }
+        return self.trace(
+            lambda t: wanted <= {c.rid for p in t.processes[:1] for c in p.of(Capture)}
+        )
 
 
 @contextlib.contextmanager

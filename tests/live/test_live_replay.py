@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -11,10 +10,8 @@ from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, cli, probed
+from probed import cli, probed
 from rig.server import SITE, Generation
-
-from sglang_eagle3_probe.trace.capture_records import Capture
 
 SPOILER = Path(__file__).with_name("spoiler")
 STEPS = 3
@@ -38,21 +35,13 @@ def replayed(
         extra_env=dict(environment or {}),
     ) as run:
         answers = run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
-        wait_for(run, answers)
+        run.captured(answers)
     done = cli(
         "replay", str(run.traces), "--draft", str(draft), "--target", str(models["deepseek"]),
         "--json", "--rows", "384", "--threads", "1", *more,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
     return answers, json.loads(done.stdout), done.returncode
-
-
-def wait_for(run: Probed, answers: list[Generation]) -> None:
-    """Until the captures of these answers are on the disk."""
-    wanted = {
-        hashlib.blake2b(a.meta_info["id"].encode(), digest_size=6).hexdigest() for a in answers
-    }
-    run.trace(lambda t: wanted <= {c.rid for p in t.processes[:1] for c in p.of(Capture)})
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,7 @@ def tree(
     steps: int,
     topk: int,
     nodes: int,
+    roots: torch.Tensor | None = None,
 ) -> Tree:
     """Free-running trees.
 
@@ -93,6 +94,8 @@ def tree(
 
     Args:
         nodes: D, root counted.
+        roots: int64 [R], as an engine needs them that reads at each node its parent's token, not
+            its own; None: it reads its own.
     """
     rounds = len(last)
     best = draft.best(first.normed, topk + 1)
@@ -103,16 +106,20 @@ def tree(
     all_scores, all_ids = [scores], [ids]
     kept_at: list[torch.Tensor] = []
     step_ids, step_scores = [ids], [scores]
+    above = None if roots is None else roots[:, None].expand(-1, topk)
     behind = last.repeat_interleave(topk)
     at = positions.repeat_interleave(topk)
     earlier: list[Context] = []
     for step in range(1, steps):
-        output = draft.follow(context, behind, ids.reshape(-1), hidden, at + step, earlier)
+        read = (ids if above is None else above).reshape(-1)
+        output = draft.follow(context, behind, read, hidden, at + step, earlier)
         earlier.append(output.own)
         best = draft.best(output.normed, topk)
         spread = (scores[:, :, None] * best.probabilities.view(rounds, topk, topk)).flatten(1)
         candidates = draft.target_ids(best.draft_ids).view(rounds, topk * topk)
         top = spread.topk(topk, dim=-1)
+        if above is not None:
+            above = ids.gather(1, top.indices // topk)
         ids = candidates.gather(1, top.indices)
         offset = torch.arange(rounds)[:, None] * topk
         hidden = output.hidden[(top.indices // topk + offset).flatten()]

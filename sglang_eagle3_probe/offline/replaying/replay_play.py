@@ -120,7 +120,8 @@ def play(
         return Output(first.normed[place], first.hidden[place], [])
 
     judged = chosen.rows
-    forced = torch.stack([next_ids[judged + k] for k in range(1, steps)], 1) if steps > 1 else None
+    later = next_ids if variation.every_step else rows.next_ids(steps)
+    forced = torch.stack([later[judged + k] for k in range(1, steps)], 1) if steps > 1 else None
     found = chain(
         varied, context, at(places[: len(judged)]), judged, positions[judged], steps, forced
     )
@@ -130,10 +131,13 @@ def play(
     rounds = rows.rounds
     if rounds is None or not len(starts):
         return played
+    if variation.every_step and variation.shift > 0:
+        return played  # no engine reads a token before it has drafted it
+    roots = rows.ids[starts + 1] if variation.every_step else None
     begun = context, at(places[len(judged) :])
     if not rounds.is_chain:
-        return _against_trees(varied, played, rows, rounds, chosen, begun, engine_dtype)
-    return _against_chains(varied, played, rows, rounds, chosen, begun, engine_dtype, free)
+        return _against_trees(varied, played, rows, rounds, chosen, begun, engine_dtype, roots)
+    return _against_chains(varied, played, rows, rounds, chosen, begun, engine_dtype, free, roots)
 
 
 def _against_chains(
@@ -145,11 +149,15 @@ def _against_chains(
     begun: tuple[Context, Output],
     engine_dtype: str,
     free: bool,
+    roots: torch.Tensor | None,
 ) -> Played:
+    """``roots``: int64 [R], where each step reads the token that the step before it read the next
+    one of; None: each reads the token before its own."""
     context, first = begun
     starts, nodes = rounds.rows[chosen.rounds], rounds.node_ids[chosen.rounds]
     count = nodes.shape[1]
-    found = chain(draft, context, first, starts, starts, count, nodes[:, :-1])
+    read = nodes if roots is None else torch.cat([roots[:, None], nodes], dim=1)
+    found = chain(draft, context, first, starts, starts, count, read[:, : count - 1])
     same = torch.stack([step.target_ids == nodes[:, k] for k, step in enumerate(found)], 1)
     rounding = ROUNDING.get(engine_dtype, ROUNDING["bfloat16"]) * TIE
     near = torch.stack([step.best.gaps <= rounding * step.best.sizes for step in found], 1)
@@ -184,12 +192,13 @@ def _against_trees(
     chosen: Chosen,
     begun: tuple[Context, Output],
     engine_dtype: str,
+    roots: torch.Tensor | None,
 ) -> Played:
-    """Step k agrees when the trees have the same paths of k + 1 tokens."""
+    """Step k agrees when the trees have the same paths of k + 1 tokens. ``roots``: as of chains."""
     context, first = begun
     starts = rounds.rows[chosen.rounds]
     steps, topk, nodes = rows.steps, rows.topk, rounds.node_ids.shape[1] + 1
-    grown = tree(draft, context, first, starts, starts, steps, topk, nodes)
+    grown = tree(draft, context, first, starts, starts, steps, topk, nodes, roots)
     same = torch.zeros((len(starts), steps), dtype=torch.bool)
     for index, round_ in enumerate(chosen.rounds.tolist()):
         mine = paths(grown.node_ids[index], grown.parents[index])

@@ -10,6 +10,7 @@ from sglang_eagle3_probe.analysis.intervals import Interval
 from sglang_eagle3_probe.analysis.intervals_of_differences import share_difference
 from sglang_eagle3_probe.analysis.prediction import LARGE
 from sglang_eagle3_probe.offline.replaying.replay import Outcome, Replay
+from sglang_eagle3_probe.offline.replaying.variations import IDS_FIX, SHIFTED_IDS
 
 Kind = Literal["engine", "states", "weak", "healthy"]
 DIFFERENT = 0.02
@@ -20,6 +21,8 @@ LEAST_GAIN = 0.02
 """Tokens of accept length. Less is not worth a change."""
 WEAK = 0.4
 """A draft whose first token is right less often than this gains little, whatever else is right."""
+HANDED = 0.9
+"""Ids of a prompt are those of a place when so many of them are; a chunk's last may be others."""
 STATE_ERROR = 8.0
 """Recurrent states differ when their relative error is above so many roundings of the engine."""
 
@@ -150,6 +153,14 @@ def _handed_wrong(replay: Replay) -> bool:
     return replay.handed is not None and replay.handed[0] != 0 and replay.handed[1].seen >= 8
 
 
+def _handed_shift(replay: Replay) -> int | None:
+    """By how many places the ids beside a prompt's rows are shifted; None: they are not, surely."""
+    if replay.handed is None or not _handed_wrong(replay):
+        return None
+    shift, share = replay.handed
+    return shift if (share.share or 0.0) >= HANDED else None
+
+
 def _fc_not_run(replay: Replay) -> Verdict | None:
     if not replay.slots or replay.state_width != replay.draft_width:
         return None
@@ -172,6 +183,15 @@ def _engine(replay: Replay) -> Verdict:
         where = "before the first step" if first.step < 0 else f"at step {first.step}"
         details.append(f"First difference {where}: {first.tensor}; {first.size}. {first.meaning}.")
     explained = _explains(replay)
+    shift = _handed_shift(replay)
+    if explained is None and shift is not None:
+        return Verdict(
+            "engine",
+            f"The engine hands the draft {SHIFTED_IDS[shift]} beside each row of a prompt, not the "
+            "token after it.",
+            (*details, "No variation drafts its tokens: rounds may read other ids than prompts."),
+            IDS_FIX,
+        )
     if explained is None:
         return Verdict(
             "engine",

@@ -19,6 +19,12 @@ from sglang_eagle3_probe.offline.drafts.rotary import DEFAULT_THETA, rope_block
 
 EMBEDDING_SLOT = -1
 """In ``Variation.slots``: the target's embedding of the row's own token, boundary 0."""
+SHIFTED_IDS = {-1: "the token of the row itself", 1: "the token two places on"}
+"""Shift -> what stands beside each row then."""
+IDS_FIX = (
+    "SGLang rotates the ids of each request by one place; look for a patch or a branch of the "
+    "draft worker that does not"
+)
 MOST_PERMUTED = 3
 """Slots of which all orders are tried; of more only neighbours are swapped and all are rotated."""
 
@@ -29,7 +35,8 @@ class Variation:
 
     Attributes:
         changes: of the plan.
-        shift: ids are read so many places further on.
+        shift: ids are read so many places further on, beside the rows of a sequence.
+        every_step: so they are in the steps of a chain or tree as well.
         slots: what stands in each aux slot: a captured slot, or ``EMBEDDING_SLOT``; empty: as is.
         engine: what the engine does if it agrees with this, as the end of "the engine ...".
         trained: what that says of training, as the end of "the draft was trained ...".
@@ -42,6 +49,7 @@ class Variation:
     fix: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     shift: int = 0
+    every_step: bool = False
     slots: tuple[int, ...] = ()
 
 
@@ -64,14 +72,22 @@ def variations(draft: ReferenceDraft, info: PieceInfo) -> Iterator[Variation]:
 
 
 def _ids() -> Iterator[Variation]:
-    for shift, words in ((-1, "the token of the row itself"), (1, "the token two places on")):
+    for shift, words in SHIFTED_IDS.items():
         yield Variation(
             f"ids shifted by {shift:+d}",
             f"hands the draft {words} beside each row, not the token after it",
-            f"with {words} beside each row",
-            "SGLang rotates the ids of each request by one place; look for a patch or a branch of "
-            "the draft worker that does not",
+            f"with {words} beside each row, in the first step alone",
+            IDS_FIX,
             shift=shift,
+        )
+        yield Variation(
+            f"ids shifted by {shift:+d} in every step",
+            f"hands the draft {words} beside each row, not the token after it, and so in every "
+            "draft step",
+            f"with {words} beside each row",
+            IDS_FIX,
+            shift=shift,
+            every_step=True,
         )
 
 

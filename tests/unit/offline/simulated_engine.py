@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -38,6 +38,8 @@ class Engine:
     boundaries: tuple[int, ...] | None = None
     slot_order: tuple[int, ...] | None = None
     shift: int = 0
+    shifted: Literal["rows", "prompt", "steps"] = "rows"
+    """Where: beside all rows, beside those of the prompt alone, or in the steps of chains too."""
     fc: bool = True
     direct_map: bool = False
     last_norm: bool = True
@@ -91,14 +93,17 @@ def load_draft(folder: Path, name: str, theta: float = 10000.0) -> Draft:
 
 @torch.no_grad()
 def drafted(
-    draft: Draft, table: Tensor, ids: Tensor, aux: Tensor, engine: Engine
+    draft: Draft, table: Tensor, ids: Tensor, aux: Tensor, prompt: int, engine: Engine
 ) -> tuple[Tensor, Tensor]:
     """What a chain behind every row drafts, [T, S], and its recurrent states [T, S, G]."""
     rows = len(aux)
     if not engine.last_norm:
         draft.norm.forward = lambda x: x  # type: ignore[method-assign]
     hidden = draft.fc(aux)[None] if engine.fc else aux[None, :, : draft.shape.hidden_size]
-    places = torch.arange(rows) + 1 + engine.shift
+    shift = torch.full((rows,), engine.shift)
+    if engine.shifted == "prompt":
+        shift[prompt:] = 0
+    places = torch.arange(rows) + 1 + shift
     read = ids[places.clamp(0, len(ids) - 1)]
     steps = StepKeys([], [])
     mask = torch.full((rows, rows), float("-inf")).triu(1)
@@ -110,8 +115,15 @@ def drafted(
         if engine.norm_output:
             hidden = draft.norm(hidden)
         best = (logits.bfloat16() if engine.rounded else logits)[0].argmax(-1)
-        read = draft.d2t[best] if engine.direct_map else draft.target_ids[best]
-        tokens.append(read)
+        tokens.append(draft.d2t[best] if engine.direct_map else draft.target_ids[best])
+        read = tokens[-1]
+        if engine.shifted == "steps":
+            assert engine.shift == -1
+            read = (
+                tokens[-2]
+                if len(tokens) > 1
+                else ids[(torch.arange(rows) + 1).clamp(max=len(ids) - 1)]
+            )
         states.append(hidden[0])
     return torch.stack(tokens, 1), torch.stack(states, 1)
 
@@ -135,7 +147,7 @@ def capture(
         served = engine.boundaries or boundaries
         order = engine.slot_order or tuple(range(len(served)))
         aux = torch.cat([states[served[slot]] for slot in order], dim=-1)
-        tokens, hidden = drafted(draft, table, ids, aux, engine)
+        tokens, hidden = drafted(draft, table, ids, aux, len(prompt), engine)
         info: dict[str, Any] = {
             "request": f"request {number}", "boundaries": list(served),
             "dtype": "bfloat16" if engine.rounded else "float32",

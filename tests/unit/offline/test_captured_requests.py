@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import resource
+import signal
 import stat
 from pathlib import Path
 
@@ -133,6 +136,28 @@ def test_the_writer_refuses_other_shapes(tmp_path: Path) -> None:
     tensors["aux"] = tensors["aux"][:, :-1]
     with pytest.raises(ValueError, match=r"aux has shape \[2, 11\]"):
         write_piece(tmp_path / "x.safetensors", info("prefill", 0), tensors)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_writer_refuses_tensors_of_one_memory(tmp_path: Path) -> None:
+    tensors = prefill(0, [1, 2])
+    tensors["draft_input_ids"] = tensors["token_ids"]
+    with pytest.raises(ValueError, match="piece 0 of request r has tensors that share memory"):
+        write_piece(tmp_path / "x.safetensors", info("prefill", 0), tensors)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_an_os_error(tmp_path: Path) -> None:
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as raised:
+            write_piece(tmp_path / "x.safetensors", info("prefill", 0), prefill(0, [1] * 1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert raised.value.errno == errno.EFBIG
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,7 @@ from simulated_engine import load_draft  # noqa: E402
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError  # noqa: E402
 from sglang_eagle3_probe.offline.drafts.draft_weights import Folder  # noqa: E402
-from sglang_eagle3_probe.offline.drafts.drafting import chain  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.drafting import chain, tree  # noqa: E402
 from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft  # noqa: E402
 
 NAME, STEPS, ROWS = "llama-draft", 3, 40
@@ -98,6 +98,27 @@ def test_a_chain_that_reads_its_own_choices_is_the_forced_one(
     other_ids = (chosen[:, :-1] + 1) % 2000
     moved = chain(draft, context, first, rows, rows, STEPS, other_ids)
     assert not torch.allclose(moved[1].hidden, free[1].hidden)
+
+
+def test_nodes_of_a_tree_may_read_the_tokens_of_their_parents(
+    draft: ReferenceDraft, ids: Any, aux: Any
+) -> None:
+    rows = torch.arange(5, ROWS, 6)
+    positions = torch.arange(ROWS)
+    first, context = draft.begin(ids[1 : ROWS + 1], draft.features(aux), positions, rows)
+    roots = ids[rows + 1]
+    # A tree of one branch is a chain, forced to read the root and then all but the last two.
+    one = tree(draft, context, first, rows, rows, STEPS, 1, STEPS + 1, roots)
+    read = torch.cat([roots[:, None], one.node_ids], dim=1)[:, : STEPS - 1]
+    forced = chain(draft, context, first, rows, rows, STEPS, read)
+    assert torch.equal(one.node_ids, torch.stack([step.target_ids for step in forced], 1))
+    plain = tree(draft, context, first, rows, rows, STEPS, 1, STEPS + 1)
+    assert not torch.equal(one.node_ids, plain.node_ids)
+    # All branches of step 1 read the root, from one state: what follows them is the same.
+    wide = tree(draft, context, first, rows, rows, 2, 2, 7, roots)
+    assert wide.node_ids.shape[1] == 6
+    assert torch.equal(wide.node_ids[:, 2:4], wide.node_ids[:, 4:6])
+    assert not torch.equal(wide.node_ids[:, 0], wide.node_ids[:, 1])
 
 
 def test_variations_change_what_they_name(draft: ReferenceDraft, ids: Any, aux: Any) -> None:

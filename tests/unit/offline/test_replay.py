@@ -105,7 +105,22 @@ def direct_map(place: Path) -> Path:
 
 FAULTS = {
     "ids shifted in the engine": Fault(
-        Engine(shift=-1), "engine", "the token of the row itself", "rotates the ids"
+        Engine(shift=-1),
+        "engine",
+        "the token of the row itself beside each row, not the token after it.",
+        "rotates the ids",
+    ),
+    "ids shifted in each draft step": Fault(
+        Engine(shift=-1, shifted="steps"),
+        "engine",
+        "beside each row, not the token after it, and so in every draft step",
+        "rotates the ids",
+    ),
+    "ids of prompts shifted": Fault(
+        Engine(shift=-1, shifted="prompt"),
+        "engine",
+        "the token of the row itself beside each row of a prompt",
+        "rotates the ids",
     ),
     "slots permuted": Fault(
         Engine(slot_order=(1, 2, 0)), "states", "the slots in order 2, 0, 1", "[1, 2, 0]"

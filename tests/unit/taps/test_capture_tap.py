@@ -22,8 +22,10 @@ from sglang_eagle3_probe.offline.captured import CapturedRequest, read_piece, re
 from sglang_eagle3_probe.settings import Settings
 from sglang_eagle3_probe.taps.capture import CaptureTap
 from sglang_eagle3_probe.taps.capture_choice import Chosen, RequestChoice
+from sglang_eagle3_probe.taps.capture_facts import CaptureFacts
 from sglang_eagle3_probe.taps.capture_thread import CaptureThread, PrefillJob, RoundJob
 from sglang_eagle3_probe.trace.capture_records import Capture, CapturePiece
+from sglang_eagle3_probe.trace.records import Ranks
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_phase_times import Mode, Site
@@ -353,6 +355,29 @@ def test_other_ranks_write_digests_only(tmp_path: Path, monkeypatch: pytest.Monk
         assert (place / "captures").exists() == (rank == 0)
         assert bool(server.of(CapturePiece)[0].file) == (rank == 0)
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "dp_attention", "writes"),
+    [
+        (Ranks(), False, True),
+        (Ranks(tp_rank=0, tp_size=4, dp_size=1), False, True),
+        (Ranks(tp_rank=3, tp_size=4, dp_size=1), False, False),
+        # Replicas: each has ranks of its own.
+        (Ranks(tp_rank=0, tp_size=2, dp_rank=1, dp_size=2), False, True),
+        (Ranks(tp_rank=1, tp_size=2, dp_rank=1, dp_size=2), False, False),
+        # The groups share the tensor-parallel ranks.
+        (Ranks(tp_rank=1, tp_size=4, dp_rank=0, dp_size=2), True, False),
+        (Ranks(tp_rank=2, tp_size=4, dp_rank=1, dp_size=2), True, True),
+        (Ranks(tp_rank=3, tp_size=4, dp_rank=1, dp_size=2), True, False),
+    ],
+)
+def test_one_rank_of_those_that_serve_the_same_requests_writes(
+    ranks: Ranks, dp_attention: bool, writes: bool
+) -> None:
+    arguments = SimpleNamespace(enable_dp_attention=dp_attention)
+    session: Any = SimpleNamespace(ranks=ranks, server_args=arguments)
+    assert CaptureFacts(session, None).writes_files == writes
 
 
 def test_the_v1_worker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
