@@ -223,10 +223,10 @@ class SiteValues:
         h = self.boundary(slot)
         return f"slot {slot}" + ("" if h is None else f" (boundary h {h})")
 
-    def add(self, record: SlotStats, rows_known: bool = True) -> None:
-        """Fold in one record. rows_known: the tap knew which rows are padding."""
+    def add(self, record: SlotStats) -> None:
+        """Fold in one record."""
         ticks = max(0, record.last_tick - record.first_tick + 1)
-        sure = record.tapped == "eager" or (record.joined and rows_known)
+        sure = record.tapped == "eager" or record.joined
         self.lost_ticks += record.lost_ticks
         if not record.rows:
             return
@@ -274,16 +274,14 @@ def _alive(record: SlotStats, pair: Iterable[int]) -> bool:
     return all(i < len(record.slots) and record.slots[i].rms_max > 0 for i in pair)
 
 
-def pool(records: Iterable[SlotStats], *, worker_generation: str = "") -> dict[str, SiteValues]:
+def pool(records: Iterable[SlotStats]) -> dict[str, SiteValues]:
     """Records of one process, pooled per site, in the order values flow through the model."""
     sites: dict[str, SiteValues] = {}
     for record in records:
         values = sites.get(record.site)
         if values is None:
             values = sites[record.site] = SiteValues(record.site)
-        # V1 extends by the accepted tokens alone; their number is known on the device only.
-        known = not (worker_generation == "V1" and record.site.startswith("extend_verify"))
-        values.add(record, known)
+        values.add(record)
     return {site: sites[site] for site in sorted(sites, key=flow_order)}
 
 

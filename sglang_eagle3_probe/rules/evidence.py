@@ -230,10 +230,7 @@ def _of_process(process: ProcessTrace) -> RankEvidence:
         vocab_map=process.newest(VocabMap),
         weights=process.newest(Weights),
         static_findings=process.newest(StaticFindings),
-        values=pool(
-            process.of(SlotStats),
-            worker_generation=arguments.worker_generation if arguments is not None else "",
-        ),
+        values=pool(process.of(SlotStats)),
         stats_coverage=process.newest(StatsCoverage),
         cost=probe_cost(process.of(ProbeCost)),
         captures=process.of(Capture),

@@ -322,12 +322,15 @@ def test_single_forward_windows_prove_nothing(tmp_path: Path) -> None:
 def test_unknown_padding_is_left_out(tmp_path: Path) -> None:
     found = results(tmp_path / "unjoined", found_share(0.2, joined=False))
     assert [r.code for r in found] == ["E3P906"]
-    # V1 extends by the accepted tokens, whose number only the device knows.
+
+
+def test_both_workers_know_their_padding(tmp_path: Path) -> None:
+    # Seen on an H200 with 0.5.12.post1: a healthy V1 server finds every row.
     records = samples.replace(
         samples.clean_with_values(only="extend_verify_in", found_in_target=0.2),
         samples.arguments(worker_generation="V1"),
     )
-    assert [r.code for r in judge(evidence(tmp_path / "v1", records))] == ["E3P906"]
+    assert "E3P706" in [r.code for r in judge(evidence(tmp_path / "v1", records))]
 
 
 # -- E3P906 -----------------------------------------------------------------------------------
