@@ -47,7 +47,6 @@ class Shape:
     hidden: int
     inner: int
     dummy: bool = False
-    alternatives: bool = False
 
     def arguments(self, place: Path) -> dict[str, Any]:
         """Target and draft are written below ``place``."""
@@ -71,7 +70,7 @@ class Shape:
 
 
 SHAPES = (
-    Shape("small", LAYERS, HIDDEN, 2 * HIDDEN, alternatives=True),
+    Shape("small", LAYERS, HIDDEN, 2 * HIDDEN),
     Shape("large", 36, 5120, 13824, dummy=True),
 )
 
@@ -85,18 +84,17 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
             continue
         base = shape.arguments(place)
         own = place / shape.name
-        groups[shape] = [
+        returning = {**base, "enable_return_hidden_states": True}
+        every = [
             Engine("off", base, own),
             Engine("off_again", base, own),
             Engine("wiring", base, own, probe={"level": "wiring"}),
             Engine("stats", base, own, probe={"level": "stats"}),
+            Engine("return_hidden_states", returning, own),
+            Engine("naive_copy", base, own, environment=naive),
         ]
-        if shape.alternatives and options.alternatives:
-            returning = {**base, "enable_return_hidden_states": True}
-            groups[shape] += [
-                Engine("return_hidden_states", returning, own),
-                Engine("naive_copy", base, own, environment=naive),
-            ]
+        wanted = options.engines.split(",") if options.engines else MAIN
+        groups[shape] = [engine for engine in every if engine.name in wanted]
     engines = [engine for group in groups.values() for engine in group]
     try:
         for engine in engines:
@@ -117,6 +115,8 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
         for engine in engines:
             if engine.ready:
                 engine.pause()
+        while options.wait_for is not None and not options.wait_for.exists():
+            time.sleep(1)
         for shape, group in up.items():
             for batch in (1, 8):
                 if any(e.name == "off" for e in group):

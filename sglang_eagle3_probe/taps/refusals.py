@@ -91,7 +91,12 @@ class RefusalsTap:
 
     def _built(self, call: Call, _result: Any) -> None:
         if getattr(call.instance, "draft_runner", None) is None:
-            return  # the V1 worker, whose rounds look otherwise
+            self._session.say(
+                "refusals: SGLang's V1 worker is not looked at, so the report says 'not recorded' "
+                "for why drafts were refused; everything else of this level is there. Fix: the V2 "
+                "worker (SGLang 0.5.11 and later, without --disable-overlap-schedule)"
+            )
+            return
         self._worker = call.instance
         hot = getattr(call.instance, "hot_token_id", None)
         target = getattr(getattr(call.instance, "target_worker", None), "model_runner", None)
