@@ -208,12 +208,13 @@ def test_rounds_are_joined_to_requests_though_batches_change(
     assert server.session.missed == {}
 
 
-def test_a_v1_worker_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_v1_worker_is_left_alone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch)
     server.tap = RefusalsTap(server.session)  # type: ignore[arg-type]
     server.run(server.tap.built, call(SimpleNamespace(hot_token_id=HOT)), None)
     server.logits(ORDER[None], "DECODE")
-    assert server.session.lines == []
+    assert len(server.session.lines) == 1
+    assert "V1 worker is not looked at" in server.session.lines[0]
 
 
 def test_logits_of_the_target_are_not_the_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
