@@ -17,6 +17,7 @@ from sglang_eagle3_probe.cli.errors import UsageError
 from sglang_eagle3_probe.host import conventions
 from sglang_eagle3_probe.report import doctor as report
 from sglang_eagle3_probe.report.lines import clean, show, width_of
+from sglang_eagle3_probe.trace.garbage import no_search_for_cycles
 
 
 def add(commands: Any) -> None:
@@ -74,9 +75,10 @@ def run(options: argparse.Namespace) -> int:
         )
     release, release_from = _release(options.sglang_version)
     arguments = parse_arguments(options.args or "")
-    target = read_checkpoint(options.target)
-    draft = read_checkpoint(options.draft)
-    counts = count_tokens(options.tokens, options.target) if options.tokens else None
+    with no_search_for_cycles():
+        target = read_checkpoint(options.target, headers=False)
+        draft = read_checkpoint(options.draft)
+        counts = count_tokens(options.tokens, options.target) if options.tokens else None
     situation = with_overrides(Situation(target, draft, release, arguments, counts))
     diagnosis = report.diagnose(situation, release_from, rules())
     if options.json:

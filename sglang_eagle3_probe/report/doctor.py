@@ -159,7 +159,7 @@ def _side(facts: CheckpointFacts) -> dict[str, Any]:
         "num_hidden_layers": facts.integer("num_hidden_layers"),
         "hidden_size": facts.integer("hidden_size"),
         "vocab_size": facts.integer("vocab_size"),
-        "tensors": len(facts.tensors) if facts.tensors is not None else None,
+        "tensors": facts.weights,
     }
 
 
@@ -218,7 +218,7 @@ def _words(facts: CheckpointFacts) -> str:
     parts = [facts.architecture or "no architecture named"]
     parts += [f"{layers} layer" + "s" * (layers != 1)] if layers is not None else []
     parts += [f"hidden {hidden}"] if hidden is not None else []
-    parts += [f"{len(facts.tensors)} tensors" if facts.tensors is not None else "config only"]
+    parts += [f"{facts.weights} tensors" if facts.weights is not None else "config only"]
     return ", ".join(parts)
 
 

@@ -56,7 +56,7 @@ def judge_files(
     """
     judged = Judged(release, arguments, asked)
     try:
-        facts = (read_checkpoint(target), read_checkpoint(draft))
+        facts = (read_checkpoint(target, headers=False), read_checkpoint(draft))
     except CheckpointError as error:
         return replace(judged, notes=(str(error),))
     notes = [

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
-from sglang_eagle3_probe.rules.static.base import is_mla, known_class, since
+from sglang_eagle3_probe.rules.static.base import is_mla, key, known_class, since
 
 LEGACY = {"aux_norm_low": "fc_norm.0", "aux_norm_mid": "fc_norm.1", "aux_norm_high": "fc_norm.2"}
 LLAMA_MATRICES = (
@@ -219,4 +219,14 @@ def missing(situation: Situation) -> tuple[list[str], list[str]]:
 
 def quantised(situation: Situation) -> bool:
     """Whether the draft's checkpoint is quantised, so that its tensor names are another matter."""
-    return bool(situation.draft.config.get("quantization_config"))
+    return situation.draft.quantization is not None
+
+
+def quantisation_key(situation: Situation) -> str:
+    """Where the draft's quantisation is said, for evidence."""
+    for name in ("quantization_config", "compression_config"):
+        if situation.draft.config.get(name) is not None:
+            return key(situation, name)
+    if situation.draft.quantization_file is not None:
+        return "draft hf_quant_config.json"
+    return key(situation, "quantization_config")
