@@ -169,6 +169,8 @@ class Situation:
     """Arguments as given where ``arguments`` are those in force; None: the same, or not known."""
     live: LiveFacts | None = None
     """What the running server shows; None: nothing runs yet."""
+    source_patched: bool = False
+    """SGLang's own files hold the probe's source diffs (``patch-source``)."""
 
     # -- target --
 

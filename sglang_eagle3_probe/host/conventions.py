@@ -24,6 +24,9 @@ from sglang_eagle3_probe.host.target_classes import (
     TargetClass,
 )
 
+OLDEST_WITH_DIFFS: Release = (0, 5, 9)
+"""The first release with source diffs; the newest is the newest that was read."""
+
 __all__ = [
     "CLASSES",
     "NEWEST_READ",
@@ -35,6 +38,7 @@ __all__ = [
     "Release",
     "TargetClass",
     "Unserved",
+    "by_source_diffs",
     "captured",
     "classes_of",
     "default_boundaries",
@@ -203,6 +207,15 @@ def embedding_by_probe(target_class: str | None) -> bool:
     return (
         row is not None and row.probed == "order and embedding" and target_class not in OWN_FORWARD
     )
+
+
+def by_source_diffs(target_class: str | None, sglang: str) -> bool:
+    """Whether there are source diffs for this class and release: they read a list with -1 as output
+    ids, keep the order of any list, and capture boundary 0 (``patches/sglang``)."""
+    row = lookup(target_class)
+    if row is None or row.file not in ("deepseek_v2", "kimi_k25"):
+        return False
+    return max(OLDEST_WITH_DIFFS, row.first) <= release(sglang) <= NEWEST_READ
 
 
 def ids_to_write(

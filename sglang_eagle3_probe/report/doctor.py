@@ -122,7 +122,11 @@ def as_json(diagnosis: Diagnosis, *, ids: bool = False) -> str:
     intent = diagnosis.intent
     found: dict[str, Any] = {
         "format": FORMAT,
-        "sglang": {"release": situation.release, "from": diagnosis.release_from},
+        "sglang": {
+            "release": situation.release,
+            "from": diagnosis.release_from,
+            "source_patched": situation.source_patched,
+        },
         "target": _side(situation.target),
         "draft": {
             **_side(situation.draft),
@@ -204,11 +208,12 @@ def _subject(diagnosis: Diagnosis, width: int) -> list[Line]:
     situation, intent = diagnosis.situation, diagnosis.intent
     target, draft = situation.target, situation.draft
     made = intent.producer
+    patched = ", with the probe's source diffs" if situation.source_patched else ""
     rows = [
         ("target", f"{target.path} | {_words(target)}"),
         ("draft", f"{draft.path} | {_words(draft)}"),
         ("trained by", f"{made.name} ({made.confidence}: {made.why})"),
-        ("SGLang", f"{situation.release} ({diagnosis.release_from})"),
+        ("SGLang", f"{situation.release} ({diagnosis.release_from})" + patched),
     ]
     return fields(rows, width)
 

@@ -91,6 +91,8 @@ def situation(
     config_only: bool = False,
     trained: tuple[int, ...] | None = None,
     trained_theta: float | None = None,
+    source_patched: bool = False,
+    quantization_file: Mapping[str, Any] | None = None,
 ) -> Situation:
     """The clean pair with these changes; ``ids`` goes under ``eagle_config``."""
     config = changed(DRAFT, draft or {})
@@ -108,6 +110,7 @@ def situation(
         t2d_size=t2d_size,
         trained_output_ids=trained,
         trained_rope_theta=trained_theta,
+        quantization_file=quantization_file,
     )
     if config_only:
         facts = replace(facts, tensors=None, d2t=None, t2d_kept=None, t2d_size=None)
@@ -117,6 +120,7 @@ def situation(
         release,
         changed(ARGUMENTS, arguments or {}),
         counts,
+        source_patched=source_patched,
     )
     return with_overrides(made)
 
