@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unit.static_rules.situations import (
+    ARGUMENTS,
     DEEPSEEK,
     HEAD,
     HIDDEN,
@@ -26,6 +27,9 @@ GONE = {"d2t": None, "kept": None, "t2d_size": None}
 TOP = "eagle_aux_hidden_state_layer_ids"
 PLAIN: dict[str, Any] = {"eagle_config": ...}
 OTHER_IDS = [1, 10, 20]
+NO_ARGUMENTS = dict.fromkeys(ARGUMENTS, ...)
+OVERLAP = {"enable_two_batch_overlap": True}
+EIGHT = tensor(HIDDEN, HIDDEN, dtype="F8_E4M3")
 
 LAYERS: list[Case] = [
     ("E3P110", "error", {"draft": {**PLAIN, TOP: OTHER_IDS}}),
@@ -52,11 +56,20 @@ LAYERS: list[Case] = [
     ("E3P113", "quiet", {"draft": PLAIN, "target": {"num_hidden_layers": 8}}),
     ("E3P114", "warning", {"ids": [28, 1, 15]}),
     ("E3P114", "quiet", {"ids": [28, 1, 15], "arguments": {"enable_probe": True}}),
+    ("E3P114", "warning", {"ids": [28, 1, 15], "target": {"architectures": ["Gemma3ForCausalLM"]}}),
+    ("E3P114", "warning", {"ids": [28, 1, 15], "source_patched": True}),
+    ("E3P114", "quiet", {"ids": [57, 2, 29], "target": DEEPSEEK, "source_patched": True}),
     ("E3P114", "warning",
      {"ids": [28, 1, 15], "target": {"architectures": ["Gemma3ForCausalLM"]},
       "arguments": {"enable_probe": True}}),
     ("E3P115", "error", {"ids": [-1, 29, 57], "target": DEEPSEEK}),
     ("E3P115", "error", {"ids": [-1, 29, 57], "target": DEEPSEEK, "release": "0.5.11"}),
+    ("E3P115", "quiet", {"ids": [-1, 29, 57], "target": DEEPSEEK, "source_patched": True}),
+    ("E3P115", "quiet",
+     {"ids": [-1, 29, 57], "target": KIMI, "source_patched": True, "release": "0.5.11"}),
+    ("E3P115", "error", {"ids": [-1, 15, 28], "release": "0.5.20", "source_patched": True}),
+    ("E3P115", "error",
+     {"ids": [-1, 29, 57], "target": DEEPSEEK, "source_patched": True, "release": "0.5.8"}),
     ("E3P115", "error", {"ids": [0, 29, 57], "target": DEEPSEEK, "release": "0.5.13"}),
     ("E3P115", "error", {"ids": [-1, 15, 28], "release": "0.5.20"}),
     ("E3P115", "quiet", {"ids": [-1, 15, 28]}),
@@ -121,6 +134,21 @@ LAYERS: list[Case] = [
 ]  # fmt: skip
 
 ALGORITHM: list[Case] = [
+    ("E3P125", "warning", {"draft": {TOP: OTHER_IDS}}),
+    ("E3P125", "warning", {"draft": {TOP: [1, 15, 28, 31]}}),
+    ("E3P125", "warning", {"draft": {TOP: [1, 9, 28], "speculators_config": {}}}),
+    ("E3P125", "warning", {"draft": {"aux_hidden_states_layer_ids": [2, 16, 29]}}),
+    ("E3P125", "warning", {"draft": {"eagle_config": {
+        "eagle_aux_hidden_state_layer_ids": [1, 15, 28], "layer_ids": [3, 16, 29]}}}),
+    ("E3P125", "quiet", {"draft": {TOP: [2, 16, 29]}}),
+    ("E3P125", "quiet", {"draft": {TOP: [1, 15, 28], "speculators_config": {}}}),
+    ("E3P125", "quiet", {"draft": {"aux_hidden_states_layer_ids": [1, 15, 28]}}),
+    ("E3P125", "quiet", {"draft": {**PLAIN, TOP: OTHER_IDS}}),
+    ("E3P126", "unknown", {"draft": {**PLAIN, "speculators_version": "0.3.0"}}),
+    ("E3P126", "unknown", {"draft": {"speculators_version": "0.4.0.1"}}),
+    ("E3P126", "quiet", {"draft": {"speculators_version": "0.3.0"}, "ids": [2, 16, 29]}),
+    ("E3P126", "quiet", {"draft": {**PLAIN, "speculators_version": "0.5.0"}}),
+    ("E3P126", "quiet", {"draft": {**PLAIN, "speculators_version": "0.30"}}),
     ("E3P210", "error", {"arguments": {"speculative_algorithm": "EAGLE"}}),
     ("E3P210", "error",
      {"arguments": {"speculative_algorithm": "nextn"}, "draft": {"architectures": ["X"]}}),
@@ -145,12 +173,36 @@ ALGORITHM: list[Case] = [
     ("E3P213", "error", {"draft": {"architectures": ["XEagle3Y"], "num_hidden_layers": 24}}),
     ("E3P213", "quiet", {"draft": MLA_DRAFT, "release": "0.5.12"}),
     ("E3P213", "quiet", {"draft": {"architectures": ["DeepseekV3ForCausalLMNextN"]}}),
+    ("E3P217", "error", {"draft": {"architectures": ["DeepseekV3ForCausalLMNextN"]}}),
+    ("E3P217", "error", {"draft": {"architectures": ["Qwen3ForCausalLM"]}}),
+    ("E3P217", "unknown", {"draft": {"architectures": ["Ernie4_5_MoeForCausalLMMTP"],
+     "draft_vocab_size": ...}, "arguments": NO_ARGUMENTS, "config_only": True}),
+    ("E3P217", "quiet", {"draft": {"architectures": ["LlamaForCausalLM"]}}),
+    ("E3P217", "quiet", {"draft": {"architectures": ["DeepseekV3ForCausalLMNextN"]},
+     "arguments": {"speculative_algorithm": "EAGLE"}}),
+    ("E3P217", "quiet", {"draft": {"architectures": ["SomebodysEagle3"]}}),
     ("E3P214", "error", {"ids": [15], "weights": {"fc.weight": tensor(HIDDEN, HIDDEN)}}),
     ("E3P214", "note", {"ids": [15], "weights": {"fc.weight": ...}}),
     ("E3P214", "quiet", {"ids": [1, 15]}),
 ]  # fmt: skip
 
 STRUCTURE: list[Case] = [
+    ("E3P215", "error",
+     {"arguments": OVERLAP, "target": {"architectures": ["Qwen3MoeForCausalLM"]}}),
+    ("E3P215", "error", {"arguments": OVERLAP, "ids": KIMI_IDS,
+     "target": {**DEEPSEEK, "first_k_dense_replace": 3}}),
+    ("E3P215", "error", {"arguments": OVERLAP, "ids": [1, 2, 9], "release": "0.5.9",
+     "target": {"architectures": ["Glm4MoeForCausalLM"], "first_k_dense_replace": 3}}),
+    ("E3P215", "quiet", {"arguments": OVERLAP, "ids": [1, 4, 9],
+     "target": {**DEEPSEEK, "first_k_dense_replace": 20}}),
+    ("E3P215", "quiet", {"arguments": OVERLAP, "ids": KIMI_IDS,
+     "target": {**DEEPSEEK, "first_k_dense_replace": 0}}),
+    ("E3P215", "quiet", {"arguments": OVERLAP, "ids": KIMI_IDS,
+     "target": {**DEEPSEEK, "first_k_dense_replace": 61}}),
+    ("E3P215", "quiet", {"arguments": OVERLAP}),
+    ("E3P216", "error", {"arguments": {"pp_size": 2}}),
+    ("E3P216", "quiet", {"arguments": {"pp_size": 1}}),
+    ("E3P216", "quiet", {"arguments": {"pp_size": 2, "speculative_algorithm": "EAGLE"}}),
     ("E3P310", "warning", {"weights": {"adapter.weight": tensor(1)}}),
     ("E3P310", "warning", {"weights": {"midlayer.gate.weight": tensor(1)}}),
     ("E3P310", "unknown",
@@ -318,6 +370,21 @@ REST: list[Case] = [
     ("E3P523", "warning", {"arguments": {"kv_cache_dtype": "fp4_e2m1"}}),
     ("E3P523", "note", {"arguments": {"kv_cache_dtype": "fp8_e4m3"}}),
     ("E3P523", "quiet", {"arguments": {"kv_cache_dtype": "auto"}}),
+    ("E3P524", "error", {"weights": {"midlayer.mlp.up_proj.weight": EIGHT, "midlayer.mlp.up_proj"
+     ".weight_scale": tensor(1)}}),
+    ("E3P524", "error", {"weights": {"midlayer.mlp.up_proj.weight_packed":
+     tensor(HIDDEN, 8, dtype="I32"), "midlayer.mlp.up_proj.weight_scale": tensor(HIDDEN, 1)}}),
+    ("E3P524", "quiet", {"weights": {"midlayer.mlp.up_proj.weight": EIGHT}}),
+    ("E3P524", "quiet", {"weights": {"midlayer.mlp.up_proj.weight": EIGHT, "x.weight_scale":
+     tensor(1)}, "draft": {"compression_config": {"quant_method": "compressed-tensors"}}}),
+    ("E3P524", "quiet", {"weights": {"midlayer.mlp.up_proj.weight": EIGHT, "x.weight_scale":
+     tensor(1)}, "quantization_file": {"quantization": {"quant_algo": "FP8"}}}),
+    ("E3P310", "quiet", {"weights": {"midlayer.mlp.up_proj.weight": EIGHT, "midlayer.mlp.up_proj"
+     ".weight_scale": tensor(1)}}),
+    ("E3P520", "quiet", {"arguments": {"quantization": "fp8"},
+     "quantization_file": {"quantization": {"quant_algo": "FP8"}}}),
+    ("E3P522", "error", {"quantization_file": {"quantization": {"quant_algo": "FP8"}},
+     "weights": {"fc.weight": tensor(HIDDEN, 3 * HIDDEN, dtype="F8_E4M3")}}),
     ("E3P610", "warning", {"arguments": {"speculative_num_draft_tokens": 8}}),
     ("E3P610", "note", {"arguments": {"speculative_num_steps": ..., "speculative_eagle_topk": ...,
      "speculative_num_draft_tokens": ...}}),
@@ -357,4 +424,6 @@ REST: list[Case] = [
         '{"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 10, 20]}}'}}),
 ]  # fmt: skip
 
+OVERLAP = {"enable_two_batch_overlap": True}
+EIGHT = tensor(HIDDEN, HIDDEN, dtype="F8_E4M3")
 CASES: list[Case] = [*LAYERS, *ALGORITHM, *STRUCTURE, *VOCABULARY, *REST]
