@@ -31,6 +31,14 @@ class TensorInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
+class EmbeddingRows:
+    """Rows of a draft's own embedding against the same rows of the target's."""
+
+    compared: int
+    differ: int
+
+
+@dataclass(frozen=True)
 class CheckpointFacts:
     """A config and, if there are weights, the names and shapes in their headers."""
 
@@ -169,6 +177,8 @@ class Situation:
     """Arguments as given where ``arguments`` are those in force; None: the same, or not known."""
     live: LiveFacts | None = None
     """What the running server shows; None: nothing runs yet."""
+    embedding_rows: EmbeddingRows | None = None
+    """The draft's own embedding against the target's; None: not compared."""
     source_patched: bool = False
     """SGLang's own files hold the probe's source diffs (``patch-source``)."""
 

@@ -231,7 +231,7 @@ def _shards(
             "Fix: download or export it again."
         )
     shards = sorted(
-        {_shard_name(folder, file) for file in dict.fromkeys(map(_hashable, listed.values()))}
+        {shard_name(folder, file) for file in dict.fromkeys(map(_hashable, listed.values()))}
     )
     if len(shards) > MAX_SHARDS:
         raise CheckpointError(
@@ -255,7 +255,8 @@ def _hashable(file: object) -> object:
     return file if isinstance(file, str) else repr(file)
 
 
-def _shard_name(folder: Path, file: object) -> str:
+def shard_name(folder: Path, file: object) -> str:
+    """A file's name as an index has it, once it is seen to be a plain one."""
     plain = (
         isinstance(file, str)
         and file.endswith(SHARD)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sglang_eagle3_probe.checkpoint.arguments import parse_arguments
+from sglang_eagle3_probe.checkpoint.embeddings import compared_embeddings
 from sglang_eagle3_probe.checkpoint.facts import CheckpointFacts, Situation
 from sglang_eagle3_probe.checkpoint.overrides import with_overrides
 from sglang_eagle3_probe.checkpoint.reader import read_checkpoint
@@ -93,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
     with no_search_for_cycles():
         target = read_checkpoint(options.target, headers=False)
         draft = read_checkpoint(options.draft)
+        rows = compared_embeddings(options.target, options.draft, draft)
         counts = count_tokens(options.tokens, options.target) if options.tokens else None
     if _is_draft(target) and conventions.lookup(draft.architecture) is not None:
         raise UsageError(
@@ -100,7 +102,9 @@ def run(options: argparse.Namespace) -> int:
             f"({clean(draft.architecture)}). Fix: give them the other way round"
         )
     situation = with_overrides(
-        Situation(target, draft, release, arguments, counts, source_patched=patched)
+        Situation(
+            target, draft, release, arguments, counts, embedding_rows=rows, source_patched=patched
+        )
     )
     diagnosis = report.diagnose(situation, release_from, rules())
     if options.json:

@@ -20,6 +20,8 @@ from unit.static_rules.situations import (
     tensor,
 )
 
+from sglang_eagle3_probe.checkpoint.facts import EmbeddingRows
+
 Case = tuple[str, str, dict[str, Any]]
 """Code, expected severity (``unknown`` for an undecided rule, ``quiet`` for none), changes."""
 NO_MAP = {"d2t": ..., "t2d": ...}
@@ -315,6 +317,10 @@ VOCABULARY: list[Case] = [
     ("E3P417", "quiet", {"counts": {1: 99, 55: 1}}),
     ("E3P420", "warning", {"weights": {"embed_tokens.weight": tensor(VOCAB + 8, HIDDEN)}}),
     ("E3P420", "unknown", {"weights": {"embed_tokens.weight": tensor(VOCAB, HIDDEN)}}),
+    ("E3P420", "warning", {"weights": {"embed_tokens.weight": tensor(VOCAB, HIDDEN)},
+     "embedding_rows": EmbeddingRows(256, 3)}),
+    ("E3P420", "quiet", {"weights": {"embed_tokens.weight": tensor(VOCAB + 8, HIDDEN)},
+     "embedding_rows": EmbeddingRows(256, 0)}),
     ("E3P420", "quiet", {"weights": {"embed_tokens.weight": tensor(VOCAB, HIDDEN)},
      "draft": {"target_hidden_size": 128}, "target": {"hidden_size": 128}}),
     ("E3P421", "error", {"draft": {"tie_word_embeddings": True}}),

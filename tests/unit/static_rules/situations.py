@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sglang_eagle3_probe.checkpoint.facts import CheckpointFacts, Situation, TensorInfo
+from sglang_eagle3_probe.checkpoint.facts import (
+    CheckpointFacts,
+    EmbeddingRows,
+    Situation,
+    TensorInfo,
+)
 from sglang_eagle3_probe.checkpoint.overrides import with_overrides
 
 HIDDEN, VOCAB, HEAD = 64, 1000, 100
@@ -93,6 +98,7 @@ def situation(
     trained_theta: float | None = None,
     source_patched: bool = False,
     quantization_file: Mapping[str, Any] | None = None,
+    embedding_rows: EmbeddingRows | None = None,
 ) -> Situation:
     """The clean pair with these changes; ``ids`` goes under ``eagle_config``."""
     config = changed(DRAFT, draft or {})
@@ -121,6 +127,7 @@ def situation(
         changed(ARGUMENTS, arguments or {}),
         counts,
         source_patched=source_patched,
+        embedding_rows=embedding_rows,
     )
     return with_overrides(made)
 
