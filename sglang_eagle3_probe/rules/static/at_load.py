@@ -47,9 +47,9 @@ def judge_files(
 ) -> Judged:
     """Read both checkpoints and run every static rule.
 
-    Reads configs, the draft's safetensors headers, d2t and t2d, and some rows of an embedding of the
-    draft's own; no other tensor. Files that cannot be read
-    are a note, not an error: SGLang may have them from elsewhere.
+    Reads configs, the draft's safetensors headers, d2t and t2d, and some rows of an embedding that
+    the draft has of its own; no other tensor. Files that cannot be read are a note, not an error:
+    SGLang may have them from elsewhere.
 
     Args:
         arguments: those in force. asked: those given, where known.

@@ -1,8 +1,8 @@
 """E3P216: EAGLE3 with pipeline parallelism.
 
 An assertion refuses every algorithm but, from 0.5.21, EAGLE: ``server_args.py`` (read in 0.5.9,
-0.5.12.post1, 0.5.14 and 0.5.17), ``arg_groups/validation_hook.py`` (0.5.20, 0.5.21 and 0.5.23). Most
-setters leave ranks but the last alone, and each rank captures its own layers only.
+0.5.12.post1, 0.5.14 and 0.5.17), ``arg_groups/validation_hook.py`` (0.5.20, 0.5.21 and 0.5.23).
+Most setters leave ranks but the last alone, and each rank captures its own layers only.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def _check(situation: Situation) -> list[Result]:
         return [
             RULE.finding(
                 "warning",
-                f"the draft has an embedding of its own, and SGLang puts the target's in its place: "
-                f"{rows.differ} of {rows.compared} rows compared differ",
+                f"the draft has an embedding of its own ({rows.differ} of {rows.compared} rows "
+                "compared differ from the target's), and SGLang puts the target's in its place",
                 [Seen("rows that differ", rows.differ, where), *evidence],
                 "if the draft was trained with it, train again on the target's embedding "
                 "(`embed_requires_grad: false`); nothing, if training used the target's and the "
