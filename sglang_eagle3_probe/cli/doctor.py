@@ -33,9 +33,9 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "doctor",
         help="judge a target and a draft from their files, before anything runs",
-        description="Reads two configs and safetensors headers (never weights) and names what "
-        "would be wired wrongly. Needs neither SGLang nor a GPU. Exit code 1 when there are errors "
-        "or warnings.",
+        description="Reads two configs and the draft's safetensors headers, and of weights only "
+        "the vocabulary map and some rows of an embedding. Names what would be wired wrongly. "
+        "Needs neither SGLang nor a GPU. Exit code 1 when there are errors or warnings.",
     )
     place = "folder, config.json, or a model in the local Hugging Face cache"
     command.add_argument("--target", metavar="PLACE", help=place)
