@@ -119,6 +119,7 @@ STRUCTURE: list[Case] = [
     ("E3P326", "error", {"weights": {"midlayer.self_attn.q_norm.weight": tensor(HIDDEN)}}),
     ("E3P327", "unknown", {"draft": {"norm_output": True}}),
     ("E3P327", "quiet", {"draft": {"norm_output": True, "speculators_model_type": "eagle3"}}),
+    ("E3P328", "quiet", {"target": {"num_attention_heads": 3, "model_type": [1]}}),
     ("E3P328", "error", {"draft": {"num_attention_heads": 3}}),
     ("E3P328", "error", {"draft": {"num_attention_heads": 3, "head_dim": 16}}),
     ("E3P328", "error", {"draft": {"num_attention_heads": 3}, "release": "0.5.10"}),
