@@ -53,6 +53,7 @@ __all__ = [
     "recognise_producer",
     "release",
     "sglang_boundaries",
+    "tensorrt_llm_ids",
     "vllm_boundaries",
 ]
 
@@ -243,3 +244,12 @@ def output_ids(boundaries: Sequence[int]) -> tuple[int, ...]:
 def vllm_boundaries(ids: Sequence[int] | None, num_layers: int) -> tuple[int, ...]:
     """What vLLM (0.33) captures for a list: the ids are boundaries, ascending and once each."""
     return (2, num_layers // 2, num_layers - 3) if ids is None else tuple(sorted(set(ids)))
+
+
+def tensorrt_llm_ids(boundaries: Sequence[int]) -> tuple[int, ...] | None:
+    """``eagle3_layers_to_capture`` of TensorRT-LLM's arguments (PyTorch back end) for boundaries.
+
+    A set of output ids, concatenated ascending; it reads no list from the draft's config. None:
+    the embedding cannot be asked for, as -1 there is the state after the final norm.
+    """
+    return None if 0 in boundaries else tuple(sorted({h - 1 for h in boundaries}))

@@ -81,6 +81,7 @@ def as_object(situation: Situation, intent: Intent) -> dict[str, Any]:
                 "hf_hidden_states": boundaries,
                 "sglang": _list(_to_write(situation, boundaries)),
                 "vllm": boundaries,
+                "tensorrt_llm": conventions.tensorrt_llm_ids(boundaries),
             }
             for unit, boundaries in intent.readings
         ],
@@ -171,4 +172,12 @@ def _table(
     if isinstance(write, Unserved):
         return lines + wrapped("  SGLang: ", write.why, width, "bold")
     lines += wrapped("  SGLang: ", f'"eagle_config": {{"{WRITE[13:]}": {list(write)}}}', width)
-    return lines + wrapped("  vLLM:   ", f'"{WRITE[13:]}": {list(boundaries)}', width)
+    lines += wrapped("  vLLM:   ", f'"{WRITE[13:]}": {list(boundaries)}', width)
+    return lines + wrapped("  TensorRT-LLM: ", _for_tensorrt_llm(boundaries), width)
+
+
+def _for_tensorrt_llm(boundaries: Sequence[int]) -> str:
+    ids = conventions.tensorrt_llm_ids(boundaries)
+    if ids is None:
+        return "cannot capture the embedding; -1 is the final state there"
+    return f"eagle3_layers_to_capture: {list(ids)}, an argument and not a key of the config"

@@ -107,6 +107,13 @@ def test_layer_ids_in_every_unit(tmp_path: Path) -> None:
     assert "0 (crash)" in old.stdout
 
 
+def test_other_engines_have_their_own_lists(tmp_path: Path) -> None:
+    block = {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}
+    done = run(*pair(tmp_path, eagle_config=block), "--explain-ids")
+    assert 'vLLM:   "eagle_aux_hidden_state_layer_ids": [2, 16, 29]' in done.stdout
+    assert "eagle3_layers_to_capture: [1, 15, 28]" in done.stdout
+
+
 def test_both_units_are_shown_when_the_list_does_not_tell(tmp_path: Path) -> None:
     block = {"eagle_aux_hidden_state_layer_ids": [2, 16, 29]}
     done = run(*pair(tmp_path, eagle_config=block), "--explain-ids")
@@ -251,7 +258,9 @@ def test_patched_source_reads_the_embedding_and_keeps_the_order(tmp_path: Path) 
     assert not {"E3P115", "E3P114"} & codes
     assert patched["sglang"]["source_patched"]
     assert patched["layer_ids"]["in_force"]["captured"] == [6, 0, 3]
-    assert patched["layer_ids"]["readings"][0]["sglang"] == [5, -1, 2]
+    reading = patched["layer_ids"]["readings"][0]
+    assert reading["sglang"] == [5, -1, 2]
+    assert reading["tensorrt_llm"] is None
     probed, codes = found_by(*arguments, "--args=--enable-probe")
     assert not {"E3P115", "E3P114"} & codes
     assert probed["layer_ids"]["in_force"]["captured"] == [6, 0, 3]
