@@ -14,6 +14,7 @@ from sglang_eagle3_probe.report.lines import Line, blank, clean, fields, wrapped
 from sglang_eagle3_probe.rules.base import SEVERITIES, Finding, Page, Result, Unknown
 from sglang_eagle3_probe.rules.judging import exit_code, run_rules, worst_first
 from sglang_eagle3_probe.rules.plain_values import plain
+from sglang_eagle3_probe.rules.static.base import reduced
 
 FORMAT = 1
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "cyan", "unknown": "magenta"}
@@ -102,6 +103,13 @@ def not_checked(situation: Situation) -> list[tuple[str, str]]:
             (
                 "how much of the target's output the draft vocabulary covers",
                 "add --tokens FILE with tokens that the target generated",
+            )
+        )
+    elif situation.draft.d2t is None and reduced(situation):
+        left.append(
+            (
+                "how much of the token file the draft vocabulary covers: its map was not found",
+                "give the draft's folder with the tensor `d2t`",
             )
         )
     left.append(

@@ -221,6 +221,15 @@ def test_could_not_run(arguments: list[str], words: str, tmp_path: Path) -> None
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_token_file_gets_its_answer(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("1 2 5 9 9 9")
+    arguments = pair(tmp_path)
+    assert "covers 100.0% of the 6 tokens" in run(*arguments, "--tokens", tokens).stdout
+    (tmp_path / "draft" / "model.safetensors").unlink()
+    assert "its map was not found" in run(*arguments, "--tokens", tokens).stdout
+
+
 def test_a_swapped_pair_is_said_so(tmp_path: Path) -> None:
     target, draft = make.target(tmp_path / "target"), make.draft(tmp_path / "draft")
     done = run("--target", draft, "--draft", target)
