@@ -31,6 +31,8 @@ from unit.static_rules.situations import (
 
 from sglang_eagle3_probe.checkpoint.facts import EmbeddingRows
 
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
 STRUCTURE: list[Case] = [
     ("E3P215", "error",
      {"arguments": OVERLAP, "target": {"architectures": ["Qwen3MoeForCausalLM"]}}),
@@ -187,6 +189,20 @@ REST: list[Case] = [
      {"draft": {"rope_theta": ..., "rope_parameters": {"rope_theta": 5e5}}, "release": "0.5.9"}),
     ("E3P510", "quiet", {"draft": {"rope_theta": ..., "rope_parameters": {"rope_theta": 5e5}}}),
     ("E3P510", "quiet", {"draft": {"rope_parameters": {"rope_type": "default"}}}),
+    ("E3P510", "error", {"draft": {"rope_theta": ..., "rope_parameters": {"rope_theta": 5e5},
+     "rope_scaling": {"rope_type": "linear", "factor": 2.0}}}),
+    ("E3P510", "error", {"draft": {"rope_parameters": YARN}, "release": "0.5.9"}),
+    ("E3P510", "quiet", {"draft": {"rope_scaling": YARN}, "release": "0.5.9"}),
+    ("E3P510", "quiet",
+     {"draft": {"rope_scaling": YARN, "rope_parameters": YARN}, "release": "0.5.9"}),
+    ("E3P510", "warning", {"draft": {"rope_scaling": YARN, "rope_parameters":
+     {"rope_type": "yarn", "factor": 8.0}}}),
+    ("E3P510", "quiet", {"draft": {"rope_scaling": YARN, "rope_parameters": YARN}}),
+    ("E3P510", "quiet",
+     {"draft": {"rope_theta": ..., "rope_scaling": {**YARN, "rope_theta": 5e5}}}),
+    ("E3P510", "error", {"draft": {"rope_theta": ..., "rope_scaling": {**YARN, "rope_theta": 5e5}},
+     "release": "0.5.9"}),
+    ("E3P510", "warning", {"draft": {"rope_scaling": {**YARN, "rope_theta": 5e6}}}),
     ("E3P511", "error", {"draft": {"max_position_embeddings": 2048}}),
     ("E3P511", "error", {"arguments": {"context_length": 8192}}),
     ("E3P511", "error", {"draft": {"max_position_embeddings": ...}}),
