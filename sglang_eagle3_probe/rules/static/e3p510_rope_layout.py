@@ -2,7 +2,8 @@
 
 ``llama.py`` reads ``rope_theta`` and ``rope_scaling`` in 0.5.9, and ``rope_parameters`` before them
 from 0.5.10; ``kimi_k25_eagle3.py`` does the latter from its first release. Transformers 5 makes
-that block out of all three: ``rope_scaling`` if there is one, and a lone ``rope_theta`` put into it.
+that block out of all three: ``rope_scaling`` if there is one, and a lone ``rope_theta`` put into
+it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ PAGE = Page(
     checks="Rotary theta and scaling of the draft in both layouts: `rope_theta` / `rope_scaling`, "
     "and `rope_parameters`.",
     why="Where the two disagree, one wins without a word: from SGLang 0.5.10 a `rope_scaling` "
-    "takes the place of `rope_parameters`, theta included. SGLang 0.5.9 does not read `rope_parameters` "
-    "and falls back to theta 10000 without scaling. With another theta than in training every "
-    "position is rotated wrongly, and acceptance falls with the distance looked back.",
+    "takes the place of `rope_parameters`, theta included. SGLang 0.5.9 does not read "
+    "`rope_parameters` and falls back to theta 10000 without scaling. With another theta than in "
+    "training every position is rotated wrongly, and acceptance falls with the distance looked back.",
     evidence="The keys, and the release.",
     fix='Write the theta of training into both places, `"rope_theta"` and '
     '`"rope_parameters": {"rope_theta": ...}`, and the scaling into one block.',

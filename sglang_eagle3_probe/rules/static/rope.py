@@ -17,7 +17,8 @@ class Rope:
 
     Transformers 5 (SGLang from 0.5.10) takes ``rope_scaling`` for another name of
     ``rope_parameters``: where it is not empty it replaces the other block as a whole, theta
-    included (``convert_rope_params_to_dict``, run in 5.19). A theta in the block goes before one beside it.
+    included (``convert_rope_params_to_dict``, run in 5.19). A theta in the block goes before
+    one beside it.
     """
 
     new_theta: float | None
