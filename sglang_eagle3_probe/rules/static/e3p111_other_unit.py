@@ -9,7 +9,7 @@ from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.host.conventions import recognise_producer
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, tensor_names
-from sglang_eagle3_probe.rules.static.layer_ids import MEASURE, evidence, fix_for, in_force
+from sglang_eagle3_probe.rules.static.layer_ids import MEASURE, asked_of_files, evidence, fix_for
 
 PAGE = Page(
     checks="An explicit list against the default in both units, and against the unit of the "
@@ -25,7 +25,7 @@ PAGE = Page(
 
 
 def _check(situation: Situation) -> list[Result]:
-    found = in_force(situation)
+    found = asked_of_files(situation)
     if found is None or found.ids is None or -1 in found.ids:
         return []
     n = found.num_layers

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, key
-from sglang_eagle3_probe.rules.static.layer_ids import evidence, in_force, lists_elsewhere
+from sglang_eagle3_probe.rules.static.layer_ids import asked_of_files, evidence, lists_elsewhere
 
 PAGE = Page(
     checks="The list that SGLang reads against lists at the top level (speculators, vLLM), under "
@@ -26,7 +26,7 @@ PAGE = Page(
 
 
 def _check(situation: Situation) -> list[Result]:
-    found = in_force(situation)
+    found = asked_of_files(situation)
     if found is None or found.ids is None:
         return []
     served = tuple(sorted(found.boundaries))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result
 from sglang_eagle3_probe.rules.static.base import StaticRule
-from sglang_eagle3_probe.rules.static.layer_ids import MEASURE, fix_for, in_force
+from sglang_eagle3_probe.rules.static.layer_ids import MEASURE, asked_of_files, fix_for
 
 PAGE = Page(
     checks="`speculators_version` 0.3 or 0.4 in the draft's config while the default boundaries "
@@ -27,7 +27,7 @@ PAGE = Page(
 
 def _check(situation: Situation) -> list[Result]:
     version = situation.draft.config.get("speculators_version")
-    found = in_force(situation)
+    found = asked_of_files(situation)
     if found is None or not isinstance(version, str) or version[:4] not in ("0.3.", "0.4."):
         return []
     n = found.num_layers

@@ -29,7 +29,8 @@ PAGE = Page(
     why="Where the two disagree, one wins without a word: from SGLang 0.5.10 a `rope_scaling` "
     "takes the place of `rope_parameters`, theta included. SGLang 0.5.9 does not read "
     "`rope_parameters` and falls back to theta 10000 without scaling. With another theta than in "
-    "training every position is rotated wrongly, and acceptance falls with the distance looked back.",
+    "training every position is rotated wrongly, and acceptance falls with the distance looked "
+    "back.",
     evidence="The keys, and the release.",
     fix='Write the theta of training into both places, `"rope_theta"` and '
     '`"rope_parameters": {"rope_theta": ...}`, and the scaling into one block.',

@@ -143,6 +143,14 @@ def asked(situation: Situation) -> InForce | Unserved | None:
     return made if isinstance(made, Unserved) else InForce(ids, made, layers)
 
 
+def asked_of_files(situation: Situation) -> InForce | None:
+    """Boundaries in force, for rules that guess from configs which layers a draft was trained on.
+
+    None as well where the trainer's notes say it: then E3P124 decides, and a guess is noise.
+    """
+    return None if situation.draft.trained_output_ids is not None else in_force(situation)
+
+
 def in_force(situation: Situation) -> InForce | None:
     """The same, when it is known."""
     found = asked(situation)

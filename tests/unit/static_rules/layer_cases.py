@@ -129,6 +129,11 @@ LAYERS: list[Case] = [
 ]  # fmt: skip
 
 ALGORITHM: list[Case] = [
+    ("E3P111", "quiet", {"ids": [2, 16, 29], "trained": (2, 16, 29)}),
+    ("E3P118", "quiet", {"target": DEEPSEEK, "ids": [2, 30, 58], "trained": (1, 29, 57)}),
+    ("E3P123", "quiet", {"draft": {**PLAIN, "architectures": ["LlamaEagle3DraftModel"]},
+     "trained": (1, 15, 28)}),
+    ("E3P125", "quiet", {"draft": {TOP: OTHER_IDS}, "trained": (1, 15, 28)}),
     ("E3P125", "warning", {"draft": {TOP: OTHER_IDS}}),
     ("E3P125", "warning", {"draft": {TOP: [1, 15, 28, 31]}}),
     ("E3P125", "warning", {"draft": {TOP: [1, 9, 28], "speculators_config": {}}}),
