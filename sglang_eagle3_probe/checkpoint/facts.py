@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sglang_eagle3_probe.checkpoint.live import LiveFacts
 
@@ -20,15 +20,22 @@ class CheckpointError(Exception):
     """A checkpoint cannot be read: one line that says what, what was expected, what to do."""
 
 
-@dataclass(frozen=True)
-class TensorInfo:
-    """One tensor as its file's header describes it."""
+class TensorInfo(NamedTuple):
+    """One tensor as its file's header describes it. Made by the hundred thousand, so a tuple."""
 
     dtype: str
     """As safetensors writes it: BF16, F32, I64, BOOL, F8_E4M3, ..."""
     shape: tuple[int, ...]
     file: str
     """Name of the file it lies in, relative to the checkpoint."""
+
+
+@dataclass(frozen=True)
+class EmbeddingRows:
+    """Rows of a draft's own embedding against the same rows of the target's."""
+
+    compared: int
+    differ: int
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,10 @@ class CheckpointFacts:
     """``trained_rope_theta`` of the same notes."""
     before_overrides: Mapping[str, Any] | None = None
     """The config as its file has it, where a server argument changed it."""
+    tensor_count: int | None = None
+    """Tensors that the index names, where no header was read."""
+    quantization_file: Mapping[str, Any] | None = None
+    """What ``hf_quant_config.json`` says; SGLang reads it where the config has no block."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", flattened(self.config))
@@ -83,6 +94,23 @@ class CheckpointFacts:
     def model_type(self) -> str | None:
         found = self.config.get("model_type")
         return found if isinstance(found, str) else None
+
+    @property
+    def weights(self) -> int | None:
+        """How many tensors the checkpoint has; None when only a config was given."""
+        return self.tensor_count if self.tensors is None else len(self.tensors)
+
+    @property
+    def quantization(self) -> Mapping[str, Any] | None:
+        """The quantisation that SGLang finds: two keys of the config, then ModelOpt's own file.
+
+        ``_parse_quant_hf_config`` in ``configs/model_config.py`` (read in 0.5.23).
+        """
+        for name in ("quantization_config", "compression_config"):
+            found = self.config.get(name)
+            if found is not None:
+                return found if isinstance(found, Mapping) and found else None
+        return self.quantization_file
 
     def text(self, key: str) -> Any:
         """A key of the language model's config, falling back to the outer one."""
@@ -149,6 +177,10 @@ class Situation:
     """Arguments as given where ``arguments`` are those in force; None: the same, or not known."""
     live: LiveFacts | None = None
     """What the running server shows; None: nothing runs yet."""
+    embedding_rows: EmbeddingRows | None = None
+    """The draft's own embedding against the target's; None: not compared."""
+    source_patched: bool = False
+    """SGLang's own files hold the probe's source diffs (``patch-source``)."""
 
     # -- target --
 

@@ -10,7 +10,8 @@ class LiveFacts:
     """Facts in force. None: the server did not show it."""
 
     patches: frozenset[str] = frozenset()
-    """Behaviour patches of the probe in force: ``embedding_capture``, ``capture_order``."""
+    """Behaviour patches in force, the plugin's or those in SGLang's own files:
+    ``embedding_capture``, ``capture_order``."""
     ids: tuple[int, ...] | None = None
     """The list of layer ids as given; None with ``boundaries`` set: SGLang's default holds."""
     ids_from: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sglang_eagle3_probe.checkpoint.files import (
 )
 from sglang_eagle3_probe.checkpoint.safetensors_file import (
     Entry,
+    check_start,
     read_header,
     read_integers,
     where_set,
@@ -30,6 +32,7 @@ from sglang_eagle3_probe.settings import hub_cache
 
 CONFIG = "config.json"
 TRAINER_NOTES = "trainer_accuracy.json"
+QUANTIZATION = "hf_quant_config.json"
 INDEX = "model.safetensors.index.json"
 SHARD = ".safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -37,11 +40,21 @@ MAX_SHARDS = 10_000
 MAX_TENSORS = 5_000_000
 
 
-def read_checkpoint(given: str) -> CheckpointFacts:
-    """Everything a rule may know of a checkpoint; raises CheckpointError with one line."""
+def read_checkpoint(given: str, *, headers: bool = True) -> CheckpointFacts:
+    """Everything a rule may know of a checkpoint.
+
+    Args:
+        given: a folder, a config file, or a name in the Hugging Face cache.
+        headers: False leaves the headers unread, whose time grows with the number of tensors:
+            files and their beginnings are looked at, and ``tensors`` is None. Enough for a target,
+            of whose weights no rule asks anything.
+
+    Raises:
+        CheckpointError: it cannot be read; one line.
+    """
     place = located(given)
     if place.is_dir():
-        return _from_folder(given, place)
+        return _from_folder(given, place, headers)
     config = read_object(place, CONFIG_LIMIT)
     if "weight_map" in config:
         raise CheckpointError(
@@ -126,7 +139,7 @@ def _snapshot(folder: Path) -> Path | None:
 # -- a folder -----------------------------------------------------------------------------------
 
 
-def _from_folder(given: str, folder: Path) -> CheckpointFacts:
+def _from_folder(given: str, folder: Path, headers: bool) -> CheckpointFacts:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -146,51 +159,62 @@ def _from_folder(given: str, folder: Path) -> CheckpointFacts:
             "them is unknown"
         )
     trained, theta = _trained(folder, names, notes)
+    bare = CheckpointFacts(
+        given,
+        config,
+        None,
+        trained_output_ids=trained,
+        trained_rope_theta=theta,
+        quantization_file=_beside(folder, names, QUANTIZATION, notes) or None,
+    )
     shards, listed = _shards(folder, names, notes)
     if not shards:
         notes.append("no safetensors file: names, shapes and vocabulary maps are unknown")
-        return CheckpointFacts(
-            given,
-            config,
-            None,
-            notes=tuple(notes),
-            trained_output_ids=trained,
-            trained_rope_theta=theta,
-        )
+        return replace(bare, notes=tuple(notes))
+    if not headers:
+        if listed is None:
+            count = len(_headers(folder, shards, notes))
+        else:
+            count = len(listed)
+            for name in shards:
+                check_start(inside(folder, folder / name))
+        return replace(bare, notes=tuple(notes), tensor_count=count)
     entries = _headers(folder, shards, notes)
     _compare(listed, entries, notes)
     d2t = _values(folder, entries, "d2t", notes)
     t2d = _values(folder, entries, "t2d", notes)
     tensors: dict[str, TensorInfo] = {name: entry.info for name, entry in entries.items()}
-    return CheckpointFacts(
-        given,
-        config,
-        tensors,
+    return replace(
+        bare,
+        tensors=tensors,
         d2t=tuple(d2t) if d2t is not None else None,
         t2d_kept=where_set(t2d) if t2d is not None else None,
         t2d_size=len(t2d) if t2d is not None else None,
         notes=tuple(notes),
-        trained_output_ids=trained,
-        trained_rope_theta=theta,
     )
 
 
 def _trained(
     folder: Path, names: list[str], notes: list[str]
 ) -> tuple[tuple[int, ...] | None, float | None]:
-    """The trainer's word on layers and theta. Notes that cannot be read are no reason to stop."""
-    if TRAINER_NOTES not in names:
-        return None, None
-    try:
-        content = read_object(inside(folder, folder / TRAINER_NOTES), CONFIG_LIMIT)
-    except CheckpointError as error:
-        notes.append(f"{TRAINER_NOTES} was passed over: {error}")
-        return None, None
+    """The trainer's word on layers and theta."""
+    content = _beside(folder, names, TRAINER_NOTES, notes)
     ids = int_list(content.get("trained_on_output_ids")) or None
     theta = content.get("trained_rope_theta")
     if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not 0 < theta < 1e30:
         return ids, None
     return ids, float(theta)
+
+
+def _beside(folder: Path, names: list[str], name: str, notes: list[str]) -> dict[str, Any]:
+    """A JSON file beside the config; empty without one. A broken one is no reason to stop."""
+    if name not in names:
+        return {}
+    try:
+        return read_object(inside(folder, folder / name), CONFIG_LIMIT)
+    except CheckpointError as error:
+        notes.append(f"{name} was passed over: {error}")
+        return {}
 
 
 def _shards(
@@ -206,7 +230,9 @@ def _shards(
             f"{shown(folder / INDEX)} has no weight_map, expected tensor names with their files. "
             "Fix: download or export it again."
         )
-    shards = sorted({_shard_name(folder, file) for file in listed.values()})
+    shards = sorted(
+        {shard_name(folder, file) for file in dict.fromkeys(map(_hashable, listed.values()))}
+    )
     if len(shards) > MAX_SHARDS:
         raise CheckpointError(
             f"{shown(folder / INDEX)} names {len(shards)} files, expected at most {MAX_SHARDS}."
@@ -224,7 +250,13 @@ def _shards(
     return shards, listed
 
 
-def _shard_name(folder: Path, file: object) -> str:
+def _hashable(file: object) -> object:
+    """A large index names few files, so each is looked at once; nonsense is left to the look."""
+    return file if isinstance(file, str) else repr(file)
+
+
+def shard_name(folder: Path, file: object) -> str:
+    """A file's name as an index has it, once it is seen to be a plain one."""
     plain = (
         isinstance(file, str)
         and file.endswith(SHARD)

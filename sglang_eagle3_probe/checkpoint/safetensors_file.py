@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError, TensorInfo
 from sglang_eagle3_probe.checkpoint.files import opened, parse_object, read_exactly, shown
@@ -49,21 +49,7 @@ def read_header(path: Path, name: str) -> dict[str, Entry]:
 def read_description(path: Path, name: str) -> tuple[dict[str, Entry], dict[str, str]]:
     """The header as ``read_header`` has it, and the texts under ``__metadata__``."""
     with opened(path) as (file, size):
-        if size < 8:
-            raise CheckpointError(
-                f"{shown(path)} has {size} bytes, expected a safetensors header. {SHOULD_BE}"
-            )
-        length = int.from_bytes(read_exactly(file, 0, 8), "little")
-        if length > HEADER_LIMIT:
-            raise CheckpointError(
-                f"{shown(path)} says that its header has {length} bytes, expected at most "
-                f"{HEADER_LIMIT}; it is damaged or no safetensors file. {SHOULD_BE}"
-            )
-        if length > size - 8:
-            raise CheckpointError(
-                f"{shown(path)} says that its header has {length} bytes, but only {size - 8} "
-                f"follow: the file is cut off. {SHOULD_BE}"
-            )
+        length = _header_length(path, file, size)
         data = read_exactly(file, 8, length)
     header = parse_object(data, f"{path} (header)")
     metadata = header.pop("__metadata__", None)
@@ -75,6 +61,33 @@ def read_description(path: Path, name: str) -> tuple[dict[str, Entry], dict[str,
     _no_overlap(path, entries)
     texts = metadata if isinstance(metadata, dict) else {}
     return entries, {key: text for key, text in texts.items() if isinstance(text, str)}
+
+
+def check_start(path: Path) -> None:
+    """Refuse what cannot be a safetensors file by its first eight bytes, such as Git LFS pointers
+    and files that are cut off within the header. Cheap enough for every shard of a large target.
+    """
+    with opened(path) as (file, size):
+        _header_length(path, file, size)
+
+
+def _header_length(path: Path, file: BinaryIO, size: int) -> int:
+    if size < 8:
+        raise CheckpointError(
+            f"{shown(path)} has {size} bytes, expected a safetensors header. {SHOULD_BE}"
+        )
+    length = int.from_bytes(read_exactly(file, 0, 8), "little")
+    if length > HEADER_LIMIT:
+        raise CheckpointError(
+            f"{shown(path)} says that its header has {length} bytes, expected at most "
+            f"{HEADER_LIMIT}; it is damaged or no safetensors file. {SHOULD_BE}"
+        )
+    if length > size - 8:
+        raise CheckpointError(
+            f"{shown(path)} says that its header has {length} bytes, but only {size - 8} "
+            f"follow: the file is cut off. {SHOULD_BE}"
+        )
+    return length
 
 
 def _entry(path: Path, name: str, tensor: str, row: Any, begin: int, room: int) -> Entry:
@@ -104,9 +117,12 @@ def _entry(path: Path, name: str, tensor: str, row: Any, begin: int, room: int) 
 
 
 def _counts(value: Any) -> tuple[int, ...] | None:
-    if isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in value):
-        return tuple(value)
-    return None
+    if not isinstance(value, list):
+        return None
+    for n in value:
+        if type(n) is not int or not 0 <= n < 1 << 62:
+            return None
+    return tuple(value)
 
 
 def _no_overlap(path: Path, entries: dict[str, Entry]) -> None:

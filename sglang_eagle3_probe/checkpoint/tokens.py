@@ -10,6 +10,7 @@ from typing import Any
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError, plausible
 from sglang_eagle3_probe.checkpoint.files import opened, read_exactly, shown
+from sglang_eagle3_probe.checkpoint.reader import located
 
 LIMIT = 256 << 20
 KEYS = ("input_ids", "token_ids", "tokens", "output_ids")
@@ -74,7 +75,8 @@ def _from_numbers(text: str, counts: Counter[int]) -> bool:
 
 
 def _from_text(file: str, text: str, target: str) -> Counter[int]:
-    tokenizer = Path(target) / "tokenizer.json"
+    place = located(target)
+    tokenizer = (place if place.is_dir() else place.parent) / "tokenizer.json"
     if not tokenizer.is_file():
         raise CheckpointError(f"{shown(file)} holds no token ids; {FORMS}.")
     try:

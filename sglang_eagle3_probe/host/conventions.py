@@ -24,6 +24,9 @@ from sglang_eagle3_probe.host.target_classes import (
     TargetClass,
 )
 
+OLDEST_WITH_DIFFS: Release = (0, 5, 9)
+"""The first release with source diffs; the newest is the newest that was read."""
+
 __all__ = [
     "CLASSES",
     "NEWEST_READ",
@@ -35,6 +38,7 @@ __all__ = [
     "Release",
     "TargetClass",
     "Unserved",
+    "by_source_diffs",
     "captured",
     "classes_of",
     "default_boundaries",
@@ -49,6 +53,7 @@ __all__ = [
     "recognise_producer",
     "release",
     "sglang_boundaries",
+    "tensorrt_llm_ids",
     "vllm_boundaries",
 ]
 
@@ -205,6 +210,15 @@ def embedding_by_probe(target_class: str | None) -> bool:
     )
 
 
+def by_source_diffs(target_class: str | None, sglang: str) -> bool:
+    """Whether there are source diffs for this class and release: they read a list with -1 as output
+    ids, keep the order of any list, and capture boundary 0 (``patches/sglang``)."""
+    row = lookup(target_class)
+    if row is None or row.file not in ("deepseek_v2", "kimi_k25"):
+        return False
+    return max(OLDEST_WITH_DIFFS, row.first) <= release(sglang) <= NEWEST_READ
+
+
 def ids_to_write(
     target_class: str | None, sglang: str, boundaries: Sequence[int], num_layers: int
 ) -> tuple[int, ...] | Unserved:
@@ -230,3 +244,12 @@ def output_ids(boundaries: Sequence[int]) -> tuple[int, ...]:
 def vllm_boundaries(ids: Sequence[int] | None, num_layers: int) -> tuple[int, ...]:
     """What vLLM (0.33) captures for a list: the ids are boundaries, ascending and once each."""
     return (2, num_layers // 2, num_layers - 3) if ids is None else tuple(sorted(set(ids)))
+
+
+def tensorrt_llm_ids(boundaries: Sequence[int]) -> tuple[int, ...] | None:
+    """``eagle3_layers_to_capture`` of TensorRT-LLM's arguments (PyTorch back end) for boundaries.
+
+    A set of output ids, concatenated ascending; it reads no list from the draft's config. None:
+    the embedding cannot be asked for, as -1 there is the state after the final norm.
+    """
+    return None if 0 in boundaries else tuple(sorted({h - 1 for h in boundaries}))

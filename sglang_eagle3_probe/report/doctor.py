@@ -14,6 +14,7 @@ from sglang_eagle3_probe.report.lines import Line, blank, clean, fields, wrapped
 from sglang_eagle3_probe.rules.base import SEVERITIES, Finding, Page, Result, Unknown
 from sglang_eagle3_probe.rules.judging import exit_code, run_rules, worst_first
 from sglang_eagle3_probe.rules.plain_values import plain
+from sglang_eagle3_probe.rules.static.base import reduced
 
 FORMAT = 1
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "cyan", "unknown": "magenta"}
@@ -104,6 +105,13 @@ def not_checked(situation: Situation) -> list[tuple[str, str]]:
                 "add --tokens FILE with tokens that the target generated",
             )
         )
+    elif situation.draft.d2t is None and reduced(situation):
+        left.append(
+            (
+                "how much of the token file the draft vocabulary covers: its map was not found",
+                "give the draft's folder with the tensor `d2t`",
+            )
+        )
     left.append(
         (
             "what the server really captures, loads and accepts",
@@ -122,7 +130,11 @@ def as_json(diagnosis: Diagnosis, *, ids: bool = False) -> str:
     intent = diagnosis.intent
     found: dict[str, Any] = {
         "format": FORMAT,
-        "sglang": {"release": situation.release, "from": diagnosis.release_from},
+        "sglang": {
+            "release": situation.release,
+            "from": diagnosis.release_from,
+            "source_patched": situation.source_patched,
+        },
         "target": _side(situation.target),
         "draft": {
             **_side(situation.draft),
@@ -159,7 +171,7 @@ def _side(facts: CheckpointFacts) -> dict[str, Any]:
         "num_hidden_layers": facts.integer("num_hidden_layers"),
         "hidden_size": facts.integer("hidden_size"),
         "vocab_size": facts.integer("vocab_size"),
-        "tensors": len(facts.tensors) if facts.tensors is not None else None,
+        "tensors": facts.weights,
     }
 
 
@@ -204,11 +216,12 @@ def _subject(diagnosis: Diagnosis, width: int) -> list[Line]:
     situation, intent = diagnosis.situation, diagnosis.intent
     target, draft = situation.target, situation.draft
     made = intent.producer
+    patched = ", with the probe's source diffs" if situation.source_patched else ""
     rows = [
         ("target", f"{target.path} | {_words(target)}"),
         ("draft", f"{draft.path} | {_words(draft)}"),
         ("trained by", f"{made.name} ({made.confidence}: {made.why})"),
-        ("SGLang", f"{situation.release} ({diagnosis.release_from})"),
+        ("SGLang", f"{situation.release} ({diagnosis.release_from})" + patched),
     ]
     return fields(rows, width)
 
@@ -218,7 +231,7 @@ def _words(facts: CheckpointFacts) -> str:
     parts = [facts.architecture or "no architecture named"]
     parts += [f"{layers} layer" + "s" * (layers != 1)] if layers is not None else []
     parts += [f"hidden {hidden}"] if hidden is not None else []
-    parts += [f"{len(facts.tensors)} tensors" if facts.tensors is not None else "config only"]
+    parts += [f"{facts.weights} tensors" if facts.weights is not None else "config only"]
     return ", ".join(parts)
 
 

@@ -10,6 +10,13 @@ from sglang_eagle3_probe.checkpoint.intent import WORDS, Intent
 from sglang_eagle3_probe.host import conventions
 from sglang_eagle3_probe.host.conventions import Unserved
 from sglang_eagle3_probe.report.lines import Line, blank, fields, table, wrapped
+from sglang_eagle3_probe.rules.static.layer_ids import (
+    InForce,
+    asked,
+    reaching,
+    reads_list,
+    source_reads_list,
+)
 
 HEADER = ("slot", "output id o", "boundary h", "HF index", "for SGLang", "for vLLM", "in force")
 WRITE = "eagle_config.eagle_aux_hidden_state_layer_ids"
@@ -31,11 +38,14 @@ def in_force(situation: Situation) -> tuple[tuple[int, ...], str] | Unserved:
             "use_aux_hidden_state is false: the draft gets the final state, after the norm",
             certain=True,
         )
-    ids = situation.nested_ids or None
-    made = conventions.sglang_boundaries(situation.target_class, situation.release, ids, layers)
-    if isinstance(made, Unserved):
-        return made
-    if ids is None:
+    found = asked(situation)
+    if found is None or isinstance(found, Unserved):
+        return found or Unserved("not known", certain=False)
+    ids, made = found.ids, found.boundaries
+    if ids is not None and -1 in ids and reads_list(situation):
+        by = "SGLang's patched source" if source_reads_list(situation) else "the probe"
+        how = f"{list(ids)} read as output ids by {by}, which also keeps their order"
+    elif ids is None:
         how = f"no list under {WRITE}: the class's default"
     elif tuple(made) == ids:
         how = f"{list(ids)} taken as boundaries, as they are"
@@ -45,9 +55,7 @@ def in_force(situation: Situation) -> tuple[tuple[int, ...], str] | Unserved:
 
 
 def _captured(situation: Situation, made: Sequence[int]) -> tuple[int, ...]:
-    return conventions.captured(
-        situation.target_class, situation.release, made, situation.num_layers or 0
-    )
+    return reaching(situation, InForce(None, tuple(made), situation.num_layers or 0))
 
 
 def as_object(situation: Situation, intent: Intent) -> dict[str, Any]:
@@ -73,6 +81,7 @@ def as_object(situation: Situation, intent: Intent) -> dict[str, Any]:
                 "hf_hidden_states": boundaries,
                 "sglang": _list(_to_write(situation, boundaries)),
                 "vllm": boundaries,
+                "tensorrt_llm": conventions.tensorrt_llm_ids(boundaries),
             }
             for unit, boundaries in intent.readings
         ],
@@ -80,6 +89,8 @@ def as_object(situation: Situation, intent: Intent) -> dict[str, Any]:
 
 
 def _to_write(situation: Situation, boundaries: Sequence[int]) -> tuple[int, ...] | Unserved:
+    if 0 in boundaries and reads_list(situation):
+        return conventions.output_ids(boundaries)
     return conventions.ids_to_write(
         situation.target_class, situation.release, boundaries, situation.num_layers or 0
     )
@@ -161,4 +172,12 @@ def _table(
     if isinstance(write, Unserved):
         return lines + wrapped("  SGLang: ", write.why, width, "bold")
     lines += wrapped("  SGLang: ", f'"eagle_config": {{"{WRITE[13:]}": {list(write)}}}', width)
-    return lines + wrapped("  vLLM:   ", f'"{WRITE[13:]}": {list(boundaries)}', width)
+    lines += wrapped("  vLLM:   ", f'"{WRITE[13:]}": {list(boundaries)}', width)
+    return lines + wrapped("  TensorRT-LLM: ", _for_tensorrt_llm(boundaries), width)
+
+
+def _for_tensorrt_llm(boundaries: Sequence[int]) -> str:
+    ids = conventions.tensorrt_llm_ids(boundaries)
+    if ids is None:
+        return "cannot capture the embedding; -1 is the final state there"
+    return f"eagle3_layers_to_capture: {list(ids)}, an argument and not a key of the config"

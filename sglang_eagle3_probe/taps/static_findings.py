@@ -218,9 +218,12 @@ def live_facts(session: Session) -> LiveFacts:
     if ids is not None and session.draft.fc_in_features is not None:
         widths = [plan.hidden_width for plan in session.plans.values()]
         fits = bool(widths) and len(ids.slots) * widths[0] == session.draft.fc_in_features
+    # Without the record the seam was not met, and no patch of ours acts.
+    patches = frozenset(session.settings.patches) if ids is not None else frozenset()
+    if ids is not None and ids.source_patched:
+        patches |= {"embedding_capture", "capture_order"}
     return LiveFacts(
-        # Without the record the seam was not met, and no patch of ours acts.
-        patches=frozenset(session.settings.patches) if ids is not None else frozenset(),
+        patches=patches,
         ids=tuple(ids.configured) if ids is not None and ids.configured is not None else None,
         ids_from=ids.configured_at if ids is not None else "",
         unit_was_set=session.settings.layer_ids_unit != "auto",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sglang_eagle3_probe.checkpoint.embeddings import compared_embeddings
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError, Situation
 from sglang_eagle3_probe.checkpoint.live import LiveFacts
 from sglang_eagle3_probe.checkpoint.overrides import ARGUMENT, with_overrides
@@ -46,8 +47,9 @@ def judge_files(
 ) -> Judged:
     """Read both checkpoints and run every static rule.
 
-    Reads configs, safetensors headers, d2t and t2d, and no other tensor. Files that cannot be read
-    are a note, not an error: SGLang may have them from elsewhere.
+    Reads configs, the draft's safetensors headers, d2t and t2d, and some rows of an embedding that
+    the draft has of its own; no other tensor. Files that cannot be read are a note, not an error:
+    SGLang may have them from elsewhere.
 
     Args:
         arguments: those in force. asked: those given, where known.
@@ -56,7 +58,7 @@ def judge_files(
     """
     judged = Judged(release, arguments, asked)
     try:
-        facts = (read_checkpoint(target), read_checkpoint(draft))
+        facts = (read_checkpoint(target, headers=False), read_checkpoint(draft))
     except CheckpointError as error:
         return replace(judged, notes=(str(error),))
     notes = [
@@ -70,7 +72,15 @@ def judge_files(
     if overrides.strip() not in ("", "{}"):
         arguments = {**arguments, ARGUMENT: overrides}
     situation = with_overrides(
-        Situation(of_target, of_draft, release, arguments, asked=asked, live=live)
+        Situation(
+            of_target,
+            of_draft,
+            release,
+            arguments,
+            asked=asked,
+            live=live,
+            embedding_rows=compared_embeddings(target, draft, of_draft),
+        )
     )
     return replace(judged, results=tuple(judge(situation)), rules=len(RULES), notes=tuple(notes))
 

@@ -21,6 +21,13 @@ ALIASES = frozenset({
 NESTED = "eagle_config.eagle_aux_hidden_state_layer_ids"
 TOP = "eagle_aux_hidden_state_layer_ids"
 
+REPLAY = (
+    "serve some requests with `--enable-probe` and SGLANG_EAGLE3_PROBE_LEVEL=capture; "
+    "`sglang-eagle3-probe replay probe-logs --draft DRAFT --target TARGET` then runs the draft "
+    "both ways"
+)
+"""What decides how a draft's forward was meant, when its files do not."""
+
 
 @dataclass(frozen=True)
 class StaticRule:

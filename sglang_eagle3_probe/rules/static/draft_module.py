@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
-from sglang_eagle3_probe.rules.static.base import is_mla, known_class, since
+from sglang_eagle3_probe.rules.static.base import is_mla, key, known_class, since
 
 LEGACY = {"aux_norm_low": "fc_norm.0", "aux_norm_mid": "fc_norm.1", "aux_norm_high": "fc_norm.2"}
 LLAMA_MATRICES = (
@@ -35,6 +35,11 @@ MLA_MATRICES = (
 )
 MLA_NORMS = ("self_attn.q_a_layernorm", "self_attn.kv_a_layernorm")
 LAYER_NORMS = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
+
+
+SCALES = ("_scale", ".scales", ".qzeros")
+PACKED = frozenset({"I8", "U8", "I32", "U32", "F4", "F6_E2M3", "F6_E3M2"})
+"""Names of scales, and dtypes of packed weights."""
 
 
 @dataclass(frozen=True)
@@ -219,4 +224,35 @@ def missing(situation: Situation) -> tuple[list[str], list[str]]:
 
 def quantised(situation: Situation) -> bool:
     """Whether the draft's checkpoint is quantised, so that its tensor names are another matter."""
-    return bool(situation.draft.config.get("quantization_config"))
+    return situation.draft.quantization is not None
+
+
+@dataclass(frozen=True)
+class UnsaidQuantisation:
+    """Quantised weights with their scales, in a checkpoint that names no quantisation."""
+
+    float8: tuple[str, ...]
+    packed: tuple[str, ...]
+    scales: tuple[str, ...]
+
+
+def unsaid_quantisation(situation: Situation) -> UnsaidQuantisation | None:
+    """What of it there is; None: nothing, or the checkpoint names its quantisation."""
+    tensors = situation.draft.tensors
+    if tensors is None or quantised(situation):
+        return None
+    scales = tuple(n for n in sorted(tensors) if any(part in n for part in SCALES))
+    weights = {n: t.dtype for n, t in tensors.items() if n not in scales and len(t.shape) > 1}
+    float8 = tuple(sorted(n for n, dtype in weights.items() if dtype.startswith("F8_")))
+    packed = tuple(sorted(n for n, dtype in weights.items() if dtype in PACKED))
+    return UnsaidQuantisation(float8, packed, scales) if scales and (float8 or packed) else None
+
+
+def quantisation_key(situation: Situation) -> str:
+    """Where the draft's quantisation is said, for evidence."""
+    for name in ("quantization_config", "compression_config"):
+        if situation.draft.config.get(name) is not None:
+            return key(situation, name)
+    if situation.draft.quantization_file is not None:
+        return "draft hf_quant_config.json"
+    return key(situation, "quantization_config")

@@ -7,12 +7,13 @@ default in force. 0.5.9 to 0.5.23.
 
 from __future__ import annotations
 
-from sglang_eagle3_probe.checkpoint.facts import Situation, int_list
+from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
-from sglang_eagle3_probe.rules.static.base import TOP, StaticRule, block, eagle3_served, key
+from sglang_eagle3_probe.rules.static.base import StaticRule, eagle3_served, key
 from sglang_eagle3_probe.rules.static.layer_ids import (
     fix_for,
     in_force,
+    lists_elsewhere,
     release_readable,
     standard,
 )
@@ -28,30 +29,13 @@ PAGE = Page(
     "[...]}` in the draft's config.json; the finding names the numbers for your target.",
     ignore="When the list equals the default in its own unit; the rule then only leaves a note.",
 )
-ANGELSLIM = "aux_hidden_states_layer_ids"
-
-
-def _elsewhere(situation: Situation) -> tuple[str, tuple[int, ...], str] | None:
-    """Place, list and unit (``h``, ``o`` or ``?``)."""
-    config = situation.draft.config
-    speculators = "speculators_model_type" in config or "speculators_config" in config
-    places = (
-        (TOP, config.get(TOP), "h" if speculators else "?"),
-        (ANGELSLIM, config.get(ANGELSLIM), "o"),
-        ("eagle_config.layer_ids", block(config, "eagle_config").get("layer_ids"), "h"),
-    )
-    for place, value, unit in places:
-        ids = int_list(value)
-        if ids:
-            return place, ids, unit
-    return None
 
 
 def _check(situation: Situation) -> list[Result]:
-    found = _elsewhere(situation)
-    if found is None or situation.nested_ids or not eagle3_served(situation):
+    elsewhere = lists_elsewhere(situation)
+    if not elsewhere or situation.nested_ids or not eagle3_served(situation):
         return []
-    place, ids, unit = found
+    place, ids, unit = elsewhere[0]
     layers = situation.num_layers
     if layers is None or not release_readable(situation):
         return [

@@ -9,7 +9,7 @@ from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.host.conventions import recognise_producer
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, tensor_names
-from sglang_eagle3_probe.rules.static.layer_ids import evidence, fix_for, in_force
+from sglang_eagle3_probe.rules.static.layer_ids import MEASURE, asked_of_files, evidence, fix_for
 
 PAGE = Page(
     checks="An explicit list against the default in both units, and against the unit of the "
@@ -25,7 +25,7 @@ PAGE = Page(
 
 
 def _check(situation: Situation) -> list[Result]:
-    found = in_force(situation)
+    found = asked_of_files(situation)
     if found is None or found.ids is None or -1 in found.ids:
         return []
     n = found.num_layers
@@ -59,8 +59,7 @@ def _check(situation: Situation) -> list[Result]:
         RULE.unknown(
             f"{situation.target_class} of SGLang {situation.release} takes {list(found.ids)} for "
             "boundaries; if the trainer wrote output ids, every slot is one layer early",
-            "ask what the trainer wrote, or run `sglang-eagle3-probe infer-layers` on captured "
-            "states; for output ids " + fix_for(situation, early, n),
+            f"the trainer's recipe; or {MEASURE}. For output ids {fix_for(situation, early, n)}",
         )
     ]
 

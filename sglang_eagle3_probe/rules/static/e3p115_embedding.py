@@ -6,13 +6,16 @@ Which class captures boundary 0 since which release is data in ``host/target_cla
 from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
-from sglang_eagle3_probe.host.conventions import embedding_by_probe, reach
+from sglang_eagle3_probe.host.conventions import Unserved, embedding_by_probe, ids_to_write, reach
 from sglang_eagle3_probe.rules.base import Page, Result
 from sglang_eagle3_probe.rules.static.base import StaticRule
 from sglang_eagle3_probe.rules.static.layer_ids import (
+    InForce,
     evidence,
+    gives_embedding,
     in_force,
-    probe_gives_embedding,
+    patched_serving,
+    write_text,
 )
 
 PAGE = Page(
@@ -24,19 +27,35 @@ PAGE = Page(
     evidence="The list, the boundaries in force, the class and release.",
     fix="Start the server with `--enable-probe`: on DeepSeek-V2/V3, Kimi-K2.5, Llama, Qwen2 and "
     "Qwen3 (dense and MoE), GLM-4 MoE and gpt-oss it reads a list with -1 as output ids and "
-    "captures the embedding output.",
+    "captures the embedding output. On DeepSeek-V2/V3 and Kimi-K2.5 `sglang-eagle3-probe "
+    "patch-source` puts the same into SGLang's own files; `doctor --patched-source` then judges "
+    "those. Where the class takes a list as it is and can capture boundary 0, the finding also "
+    "names the list that a released SGLang reads rightly.",
     ignore="Never.",
 )
 
 
+def _without_probe(situation: Situation, found: InForce) -> str:
+    """The same boundaries as this very release would read them, where it can capture them all."""
+    n, wanted = found.num_layers, tuple(o + 1 for o in found.ids or ())
+    if situation.live is not None or wanted != tuple(sorted(set(wanted))):
+        return ""
+    if any(reach(situation.target_class, situation.release, h, n) != "captured" for h in wanted):
+        return ""
+    ids = ids_to_write(situation.target_class, situation.release, wanted, n)
+    if isinstance(ids, Unserved):
+        return ""
+    return f"; or, for SGLang {situation.release} as released, {write_text(ids)}"
+
+
 def _check(situation: Situation) -> list[Result]:
     found = in_force(situation)
-    if found is None or found.ids is None or probe_gives_embedding(situation):
+    if found is None or found.ids is None or gives_embedding(situation):
         return []
     lost = -1 in found.boundaries
     if not lost and 0 not in found.boundaries:
         return []
-    fix = "start the server with `--enable-probe`"
+    fix = patched_serving(situation)
     if situation.live is not None:
         fix = (
             "the probe is on, but not its patch embedding_capture: leave it in "
@@ -55,7 +74,7 @@ def _check(situation: Situation) -> list[Result]:
                 f"{situation.target_class} of SGLang {situation.release} takes {found.list_text} "
                 "as it is: -1 is never captured, and the other ids are one layer early",
                 evidence(situation, found),
-                fix,
+                fix + _without_probe(situation, found),
             )
         ]
     outcome = reach(situation.target_class, situation.release, 0, found.num_layers)

@@ -10,7 +10,7 @@ from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.host.conventions import lookup, sglang_boundaries
 from sglang_eagle3_probe.rules.base import Page, Result
 from sglang_eagle3_probe.rules.static.base import StaticRule
-from sglang_eagle3_probe.rules.static.layer_ids import fix_for, in_force
+from sglang_eagle3_probe.rules.static.layer_ids import MEASURE, asked_of_files, fix_for
 
 PAGE = Page(
     checks="Whether another release of SGLang makes other boundaries of the same list for this "
@@ -27,7 +27,7 @@ PAGE = Page(
 
 
 def _check(situation: Situation) -> list[Result]:
-    found = in_force(situation)
+    found = asked_of_files(situation)
     row = lookup(situation.target_class)
     if found is None or row is None or found.ids is None or -1 in found.ids:
         return []
@@ -45,9 +45,8 @@ def _check(situation: Situation) -> list[Result]:
             f"SGLang {situation.release} makes boundaries {list(found.boundaries)} of "
             f"{list(found.ids)} on {situation.target_class}; a release that reads it as "
             f"{release} does makes {list(made)}",
-            "the release that produced the training states, or "
-            "`sglang-eagle3-probe infer-layers` on captured states; "
-            f"for {list(made)}: {fix_for(situation, made, found.num_layers)}",
+            f"the release that produced the training states; or {MEASURE}. "
+            f"For {list(made)} {fix_for(situation, made, found.num_layers)}",
         )
     ]
 

@@ -11,7 +11,7 @@ from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.host.conventions import Fault, embedding_by_probe, known_faults, lookup
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, target_key, whole
-from sglang_eagle3_probe.rules.static.layer_ids import in_force, probe_gives_embedding
+from sglang_eagle3_probe.rules.static.layer_ids import gives_embedding, in_force
 
 PAGE = Page(
     checks="Known faults of capture by target class and release; those of tensor parallelism only "
@@ -54,7 +54,7 @@ def _check(situation: Situation) -> list[Result]:
             continue
         if fault.boundary is not None and fault.boundary not in found.boundaries:
             continue
-        if fault.boundary == 0 and probe_gives_embedding(situation):
+        if fault.boundary == 0 and gives_embedding(situation):
             continue
         off = situation.argument("enforce_disable_flashinfer_allreduce_fusion")
         if fault.needs and (_ranks(situation) < 2 or off):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from sglang_eagle3_probe.checkpoint.facts import Situation, int_list
 from sglang_eagle3_probe.rules.base import Page, Result
 from sglang_eagle3_probe.rules.static.base import TOP, StaticRule, names_with
-from sglang_eagle3_probe.rules.static.layer_ids import in_force
+from sglang_eagle3_probe.rules.static.layer_ids import MEASURE, asked_of_files
 
 PAGE = Page(
     checks="Drafts of NeMo Automodel (architecture LlamaEagle3DraftModel, or all tensors under "
@@ -23,7 +23,7 @@ PAGE = Page(
 
 
 def _check(situation: Situation) -> list[Result]:
-    found = in_force(situation)
+    found = asked_of_files(situation)
     if found is None or found.ids is not None:
         return []
     if int_list(situation.draft.config.get(TOP)):
@@ -37,8 +37,7 @@ def _check(situation: Situation) -> list[Result]:
         RULE.unknown(
             "NeMo does not write the layer ids of training; the default boundaries "
             f"{list(found.boundaries)} are in force",
-            "the aux layer ids in the training recipe, or `sglang-eagle3-probe infer-layers` on "
-            "captured states",
+            f"the aux layer ids in the training recipe; or {MEASURE}",
         )
     ]
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule
-from sglang_eagle3_probe.rules.static.layer_ids import evidence, fix_for, in_force, write_text
+from sglang_eagle3_probe.rules.static.layer_ids import (
+    evidence,
+    fix_for,
+    in_force,
+    patched_serving,
+    reads_list,
+    write_text,
+)
 
 PAGE = Page(
     checks="`trained_on_output_ids` in `trainer_accuracy.json` beside the draft's weights against "
@@ -31,7 +38,9 @@ def _check(situation: Situation) -> list[Result]:
     lost = 0 in wanted and 0 not in found.boundaries
     manner = "embedding first, served without it" if lost and wanted[0] == 0 else "served others"
     if 0 in wanted:
-        fix = f"{write_text(trained)} and start the server with `--enable-probe`"
+        fix = write_text(trained)
+        if not reads_list(situation):
+            fix += f" and {patched_serving(situation)}"
     else:
         fix = fix_for(situation, wanted, found.num_layers)
     return [

@@ -11,7 +11,7 @@ import re
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, is_mla, since, some
-from sglang_eagle3_probe.rules.static.draft_module import quantised, split
+from sglang_eagle3_probe.rules.static.draft_module import quantised, split, unsaid_quantisation
 
 PAGE = Page(
     checks="Every tensor name of the draft's checkpoint against the parameters that the draft "
@@ -50,7 +50,9 @@ def _has_own_rule(name: str, situation: Situation) -> bool:
 
 def _check(situation: Situation) -> list[Result]:
     _, left = split(situation)
-    names = [name for name in left if not _has_own_rule(name, situation)]
+    unsaid = unsaid_quantisation(situation)
+    scales = unsaid.scales if unsaid is not None else ()  # E3P524
+    names = [n for n in left if n not in scales and not _has_own_rule(n, situation)]
     if not names:
         return []
     if quantised(situation):

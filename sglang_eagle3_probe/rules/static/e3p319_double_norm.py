@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result
-from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, names_with, served_class
+from sglang_eagle3_probe.rules.static.base import (
+    LLAMA,
+    REPLAY,
+    StaticRule,
+    names_with,
+    served_class,
+)
 
 PAGE = Page(
     checks="Signs of a ModelOpt export (`use_input_layernorm_in_first_layer` and its siblings in "
@@ -53,7 +59,7 @@ def _check(situation: Situation) -> list[Result]:
         RULE.unknown(
             "this looks like a ModelOpt export; ModelOpt 0.41 to 0.47.0 norms the first layer's "
             "hidden half twice in training and SGLang once",
-            "compare a replay of training samples with one norm and with two; the flag is "
+            f"{REPLAY}, with one norm and with two; the flag of training is "
             "`eagle_config.use_input_layernorm_in_first_layer`",
         )
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.rules.base import Page, Result
-from sglang_eagle3_probe.rules.static.base import StaticRule, known_class
+from sglang_eagle3_probe.rules.static.base import REPLAY, StaticRule, known_class
 from sglang_eagle3_probe.rules.static.draft_module import reads_fc_norm
 
 PAGE = Page(
@@ -32,7 +32,7 @@ def _check(situation: Situation) -> list[Result]:
         RULE.unknown(
             "`norm_output` is true; SpecForge wrote it for a while although training carried the "
             "pre-norm state",
-            'serve once with `"norm_output": false` and compare the later positions of the report',
+            f"{REPLAY}, with the norm and without",
         )
     ]
 

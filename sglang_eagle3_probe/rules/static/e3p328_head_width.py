@@ -33,7 +33,9 @@ def _check(situation: Situation) -> list[Result]:
     for side, facts in (("draft", situation.draft), ("target", situation.target)):
         hidden, heads = facts.integer("hidden_size"), facts.integer("num_attention_heads")
         kind = facts.text_config.get("model_type", facts.model_type)
-        if not hidden or not heads or heads < 0 or hidden % heads == 0 or kind not in ROUNDED:
+        if not isinstance(kind, str) or kind not in ROUNDED:
+            continue
+        if not hidden or not heads or heads < 0 or hidden % heads == 0:
             continue
         refused = kind == "llama" and strict
         if not refused and facts.integer("head_dim") is not None:

@@ -10,7 +10,7 @@ from sglang_eagle3_probe.rules.static.e3p411_direct_map import looks_direct
 LOW = 0.95
 PAGE = Page(
     checks="The share of tokens in a file you name that the draft's vocabulary holds (the ids "
-    f"i + d2t[i]); speaks below {LOW:.0%}.",
+    f"i + d2t[i]): a note, and a warning below {LOW:.0%}.",
     why="A target token outside the draft's vocabulary can never be proposed, so the share bounds "
     "the acceptance of the first position from above, and each later one again.",
     evidence="Token counts of the file, and `d2t`.",
@@ -28,14 +28,12 @@ def _check(situation: Situation) -> list[Result]:
     total = sum(counts.values())
     inside = sum(count for token, count in counts.items() if token in kept)
     share = inside / total if total > 0 else 1.0
-    if share >= LOW:
-        return []
     worst = sorted((t for t in counts if t not in kept), key=lambda t: (-counts[t], t))[:8]
     return [
         RULE.finding(
-            "warning",
-            f"the draft's vocabulary covers {share:.1%} of the tokens in the file; the rest can "
-            "never be proposed",
+            "warning" if share < LOW else "note",
+            f"the draft's vocabulary covers {share:.1%} of the {total} tokens in the file"
+            + ("; the rest can never be proposed" if inside < total else ""),
             [
                 Seen("tokens covered", inside, "token file"),
                 Seen("tokens in all", total, "token file"),

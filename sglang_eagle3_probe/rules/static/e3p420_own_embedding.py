@@ -12,13 +12,14 @@ from sglang_eagle3_probe.rules.static.base import StaticRule, key, known_class
 
 PAGE = Page(
     checks="Whether the checkpoint has an `embed_tokens.weight` that SGLang will replace with the "
-    "target's.",
+    "target's, and whether the two are alike. This rule alone reads of large tensors: 256 rows of "
+    "each of the two, spread over the vocabulary.",
     why="A draft that trained its own embedding loses it at load time and reads the target's "
     "vectors instead. If it was only copied from the target, nothing is lost.",
     evidence="Name and shape of the tensor, `target_hidden_size`.",
     fix="Nothing, if training froze the embedding; otherwise train again with the target's "
     "embedding (speculators: `embed_requires_grad: false`).",
-    ignore="When the stored embedding equals the target's.",
+    ignore="When training used the target's embedding and only the export differs.",
 )
 
 
@@ -28,6 +29,9 @@ def _check(situation: Situation) -> list[Result]:
         return []
     width = situation.draft.integer("target_hidden_size")
     if width is not None and width != situation.draft_hidden:
+        return []
+    rows = situation.embedding_rows
+    if rows is not None and not rows.differ:
         return []
     where = "draft checkpoint: embed_tokens.weight"
     target = [situation.target_vocab, situation.hidden]
@@ -47,11 +51,24 @@ def _check(situation: Situation) -> list[Result]:
                 "that this is the right target",
             )
         ]
+    if rows is not None:
+        return [
+            RULE.finding(
+                "warning",
+                f"the draft has an embedding of its own ({rows.differ} of {rows.compared} rows "
+                "compared differ from the target's), and SGLang puts the target's in its place",
+                [Seen("rows that differ", rows.differ, where), *evidence],
+                "if the draft was trained with it, train again on the target's embedding "
+                "(`embed_requires_grad: false`); nothing, if training used the target's and the "
+                "exporter wrote another, as TorchSpec once did",
+            )
+        ]
     return [
         RULE.unknown(
             "the checkpoint has an `embed_tokens.weight`, and SGLang puts the target's in its "
             "place: harmless if the two are equal",
-            "compare `embed_tokens.weight` of draft and target, row by row",
+            "give both folders with their weights to `--target` and `--draft`: some rows of "
+            "`embed_tokens.weight` are then compared",
         )
     ]
 

@@ -12,12 +12,10 @@ from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import (
     LLAMA,
     StaticRule,
-    block,
     is_mla,
-    key,
     served_class,
 )
-from sglang_eagle3_probe.rules.static.draft_module import quantised
+from sglang_eagle3_probe.rules.static.draft_module import quantisation_key, quantised
 
 PAGE = Page(
     checks="A `quantization_config` in the draft's config: stored dtypes of `fc.weight` and, for "
@@ -35,7 +33,7 @@ FLOATS = {"BF16", "F16", "F32", "F64"}
 def _check(situation: Situation) -> list[Result]:
     if not quantised(situation):
         return []
-    method = block(situation.draft.config, "quantization_config").get("quant_method")
+    method = (situation.draft.quantization or {}).get("quant_method")
     names: tuple[str, ...] = ("fc.weight",) if served_class(situation) == LLAMA else ()
     if is_mla(situation):
         names = ("layers.0.self_attn.kv_b_proj.weight", "midlayer.self_attn.kv_b_proj.weight")
@@ -50,7 +48,7 @@ def _check(situation: Situation) -> list[Result]:
                 f"{name} is stored as {info.dtype}, and the draft class takes only a float there",
                 [
                     Seen("dtype", info.dtype, f"draft checkpoint: {name}"),
-                    Seen("quant_method", method, key(situation, "quantization_config")),
+                    Seen("quant_method", method, quantisation_key(situation)),
                 ],
                 f'leave `{name}` out in `"quantization_config"` and export the draft again',
             )

@@ -1,7 +1,9 @@
 """E3P611: a combination of arguments that stops the server.
 
 Without steps, the other two must be absent (an assertion); with steps, topk is compared with 1 and
-must be a number (``server_args.py`` 0.5.9 to 0.5.12, ``speculative_hook.py`` 0.5.23).
+must be a number (``server_args.py`` 0.5.9 to 0.5.12, ``speculative_hook.py`` 0.5.23). Draft tokens
+left out stay None for a tree (real ``ServerArgs`` of four releases, docs/measurements), and
+``organize_draft_results`` in ``eagle_utils.py`` takes one from them.
 """
 
 from __future__ import annotations
@@ -50,6 +52,16 @@ def _check(situation: Situation) -> list[Result]:
                 "error",
                 "steps are given without topk, which SGLang then compares with a number: the "
                 "server stops with a TypeError",
+                evidence,
+                fix,
+            )
+        ]
+    if asked.topk is not None and asked.topk > 1 and asked.tokens is None:
+        return [
+            RULE.finding(
+                "error",
+                f"topk {asked.topk} is given without draft tokens, which SGLang fills in for topk "
+                "1 alone: the server stops with a TypeError when it builds the tree",
                 evidence,
                 fix,
             )

@@ -13,38 +13,62 @@ DEFAULT_THETA = 10000.0
 
 @dataclass(frozen=True)
 class Rope:
-    """Both places a theta can stand in, and the scaling."""
+    """All places a theta can stand in, and both blocks.
+
+    Transformers 5 (SGLang from 0.5.10) takes ``rope_scaling`` for another name of
+    ``rope_parameters``: where it is not empty it replaces the other block as a whole, theta
+    included (``convert_rope_params_to_dict``, run in 5.19). A theta in the block goes before
+    one beside it.
+    """
 
     new_theta: float | None
     """``rope_parameters.rope_theta`` (Transformers 5)."""
+    scaling_theta: float | None
+    """``rope_scaling.rope_theta``."""
     old_theta: float | None
     """``rope_theta`` (Transformers 4)."""
-    new_layout: bool
-    scaling: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    """``rope_parameters``."""
+    old_scaling: Mapping[str, Any]
+    """``rope_scaling``."""
+
+    @property
+    def scaling(self) -> Mapping[str, Any]:
+        """The block in force where both names are read."""
+        return self.old_scaling or self.parameters
 
     def theta(self, *, reads_new: bool) -> float:
-        """What SGLang takes: ``rope_parameters`` first where the release reads it."""
-        if reads_new and self.new_theta is not None:
-            return self.new_theta
+        """What SGLang takes; ``reads_new``: the release knows ``rope_parameters``."""
+        inner = self.scaling_theta if self.old_scaling else self.new_theta
+        if reads_new and inner is not None:
+            return inner
         return self.old_theta if self.old_theta is not None else DEFAULT_THETA
 
     @property
     def named(self) -> bool:
-        return self.new_theta is not None or self.old_theta is not None
+        thetas = (self.new_theta, self.scaling_theta, self.old_theta)
+        return any(theta is not None for theta in thetas)
 
     @property
     def kind(self) -> str:
-        found = self.scaling.get("rope_type", self.scaling.get("type"))
-        return found if isinstance(found, str) else "default"
+        return kind_of(self.scaling)
+
+
+def kind_of(scaling: Mapping[str, Any]) -> str:
+    """The type of a rope block."""
+    found = scaling.get("rope_type", scaling.get("type"))
+    return found if isinstance(found, str) else "default"
 
 
 def rope_of(config: Mapping[str, Any]) -> Rope:
-    new = block(config, "rope_parameters")
+    """The rotary settings of a config."""
+    parameters, scaling = block(config, "rope_parameters"), block(config, "rope_scaling")
     return Rope(
-        new_theta=number(new.get("rope_theta")),
+        new_theta=number(parameters.get("rope_theta")),
+        scaling_theta=number(scaling.get("rope_theta")),
         old_theta=number(config.get("rope_theta")),
-        new_layout=bool(new),
-        scaling=new or block(config, "rope_scaling"),
+        parameters=parameters,
+        old_scaling=scaling,
     )
 
 

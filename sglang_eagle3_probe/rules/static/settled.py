@@ -31,7 +31,7 @@ def _nothing_left(_: Situation, live: LiveFacts) -> bool:
 
 SETTLED: tuple[Settled, ...] = (
     Settled(
-        frozenset({"E3P110", "E3P111", "E3P114", "E3P118", "E3P123", "E3P124"}),
+        frozenset({"E3P110", "E3P114", "E3P124"}),
         "the layers captured are the layers of training",
         _served_as_trained,
     ),

@@ -213,7 +213,9 @@ def arguments(situation: Situation, answer: Mapping[str, Any]) -> list[Row]:
         asked.steps is not None and asked.tokens is not None and asked.tokens != real_values[2]
     )
     bypassed = "E3P210" in codes(situation, "error")
-    agree = said == real_values and not errors and bool(warned) == changed
+    # What ServerArgs leaves unset is an error all the same: building the tree takes one from it.
+    unset = "E3P611" in errors and None in real_values
+    agree = said == real_values and bool(errors) == unset and bool(warned) == changed
     agree = agree and answer["asks_for_aux"] != bypassed
     bare = {True: "", False: ", no aux states"}
     return [

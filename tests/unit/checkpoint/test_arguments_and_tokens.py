@@ -60,7 +60,9 @@ def test_files_without_tokens(tmp_path: Path, text: str) -> None:
         count_tokens(str(file), str(tmp_path))
 
 
-def test_text_through_the_targets_tokenizer(tmp_path: Path) -> None:
+def test_text_through_the_targets_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tokenizers")
     vocabulary = {"a": 0, "b": 1, "?": 2}
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
@@ -73,6 +75,15 @@ def test_text_through_the_targets_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
     (tmp_path / "text").write_text("a b a")
     assert count_tokens(str(tmp_path / "text"), str(tmp_path)) == {0: 2, 1: 1}
+    (tmp_path / "config.json").write_text("{}")
+    beside = str(tmp_path / "config.json")
+    assert count_tokens(str(tmp_path / "text"), beside) == {0: 2, 1: 1}, "also by the config alone"
+    snapshot = tmp_path / "hub" / "models--some--target" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "tokenizer.json").write_text(json.dumps(whole))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    assert count_tokens(str(tmp_path / "text"), "some/target") == {0: 2, 1: 1}
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot be used"):
         count_tokens(str(tmp_path / "text"), str(tmp_path))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -304,32 +307,114 @@ def test_too_many_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 # -- speed --------------------------------------------------------------------------------------
 
 
-def test_two_hundred_shards_of_sixty_thousand_tensors(tmp_path: Path) -> None:
-    """Sparse files of 2.4 GB each, as a large target has them."""
-    tmp_path.mkdir(exist_ok=True)
-    (tmp_path / "config.json").write_text(json.dumps(make.TARGET_CONFIG))
+def large(folder: Path, shards: int, tensors: int) -> Path:
+    """Sparse files of 8 MB a tensor, as a large target has them."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(make.TARGET_CONFIG))
     size = 8 << 20
     weight_map: dict[str, str] = {}
-    for shard in range(200):
-        name = f"model-{shard:05d}-of-00200.safetensors"
+    for shard in range(shards):
+        name = f"model-{shard:05d}-of-{shards:05d}.safetensors"
         header = {
             f"model.layers.{shard}.mlp.experts.{i}.down_proj.weight": {
                 "dtype": "BF16",
                 "shape": [2048, 2048],
                 "data_offsets": [i * size, (i + 1) * size],
             }
-            for i in range(300)
+            for i in range(tensors)
         }
         weight_map |= dict.fromkeys(header, name)
-        with (tmp_path / name).open("wb") as file:
+        with (folder / name).open("wb") as file:
             file.write(make.with_header(header))
-            file.truncate(file.tell() + 300 * size)
-    make.index(tmp_path, weight_map)
-    start = time.perf_counter()
-    facts = read_checkpoint(str(tmp_path))
-    took = time.perf_counter() - start
+            file.truncate(file.tell() + tensors * size)
+    make.index(folder, weight_map)
+    return folder
+
+
+def test_two_hundred_shards_of_sixty_thousand_tensors(tmp_path: Path) -> None:
+    place = large(tmp_path, 200, 300)
+    start = time.process_time()
+    facts = read_checkpoint(str(place))
+    took = time.process_time() - start
     assert len(facts.tensors or ()) == 60_000
     assert took < 2.0
+
+
+def test_time_for_a_target_does_not_grow_with_its_headers(tmp_path: Path) -> None:
+    """As many tensors as Kimi-K2.5 with packed experts, 1.6 TB: read in 2 to 5 s with headers."""
+    place = large(tmp_path, 64, 3240)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "sglang_eagle3_probe.cli.main", "doctor", "--target", place),
+            *("--draft", make.draft(tmp_path / "draft"), "--json"),
+        ],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert json.loads(done.stdout)["target"]["tensors"] == 64 * 3240
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0
+
+
+# -- a target, of whose weights only the beginnings are looked at ----------------------------------
+
+
+def test_without_headers(tmp_path: Path) -> None:
+    place = make.draft(tmp_path)
+    make.index(place, dict.fromkeys(make.DRAFT_TENSORS, "model.safetensors"))
+    facts = read_checkpoint(str(place), headers=False)
+    assert facts.tensors is None
+    assert facts.d2t is None
+    assert facts.weights == len(make.DRAFT_TENSORS)
+    (place / "model.safetensors.index.json").unlink()
+    assert read_checkpoint(str(place), headers=False).weights == len(make.DRAFT_TENSORS)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\n", "no safetensors file"),
+        (b"", "has 0 bytes"),
+        ((100).to_bytes(8, "little") + b"{}", "cut off"),
+        (None, "of which 1 are not there"),
+    ],
+)
+def test_without_headers_broken_files_are_refused_all_the_same(
+    tmp_path: Path, data: bytes | None, words: str
+) -> None:
+    place = make.draft(tmp_path)
+    make.index(place, dict.fromkeys(make.DRAFT_TENSORS, "model.safetensors"))
+    (place / "model.safetensors").unlink()
+    if data is not None:
+        (place / "model.safetensors").write_bytes(data)
+    with pytest.raises(CheckpointError, match=words):
+        read_checkpoint(str(place), headers=False)
+
+
+# -- where quantisation is said ------------------------------------------------------------------
+
+
+def test_quantisation_is_read_where_sglang_reads_it(tmp_path: Path) -> None:
+    place = make.draft(tmp_path)
+    assert read_checkpoint(str(place)).quantization is None
+    separate = {"quantization": {"quant_algo": "FP8"}}
+    (place / "hf_quant_config.json").write_text(json.dumps(separate))
+    assert read_checkpoint(str(place)).quantization == separate
+    config = json.loads((place / "config.json").read_text())
+    for name in ("compression_config", "quantization_config"):
+        config[name] = {"quant_method": name}
+        (place / "config.json").write_text(json.dumps(config))
+        assert read_checkpoint(str(place)).quantization == {"quant_method": name}
+
+
+def test_a_broken_quantisation_file_is_a_note(tmp_path: Path) -> None:
+    place = make.draft(tmp_path)
+    (place / "hf_quant_config.json").write_text("[1]")
+    facts = read_checkpoint(str(place))
+    assert facts.quantization is None
+    assert "hf_quant_config.json was passed over" in facts.notes[0]
 
 
 # -- what rules ask ------------------------------------------------------------------------------

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sglang_eagle3_probe.checkpoint.facts import CheckpointFacts, Situation, TensorInfo
+from sglang_eagle3_probe.checkpoint.facts import (
+    CheckpointFacts,
+    EmbeddingRows,
+    Situation,
+    TensorInfo,
+)
 from sglang_eagle3_probe.checkpoint.overrides import with_overrides
 
 HIDDEN, VOCAB, HEAD = 64, 1000, 100
@@ -91,6 +96,9 @@ def situation(
     config_only: bool = False,
     trained: tuple[int, ...] | None = None,
     trained_theta: float | None = None,
+    source_patched: bool = False,
+    quantization_file: Mapping[str, Any] | None = None,
+    embedding_rows: EmbeddingRows | None = None,
 ) -> Situation:
     """The clean pair with these changes; ``ids`` goes under ``eagle_config``."""
     config = changed(DRAFT, draft or {})
@@ -108,6 +116,7 @@ def situation(
         t2d_size=t2d_size,
         trained_output_ids=trained,
         trained_rope_theta=trained_theta,
+        quantization_file=quantization_file,
     )
     if config_only:
         facts = replace(facts, tensors=None, d2t=None, t2d_kept=None, t2d_size=None)
@@ -117,6 +126,8 @@ def situation(
         release,
         changed(ARGUMENTS, arguments or {}),
         counts,
+        source_patched=source_patched,
+        embedding_rows=embedding_rows,
     )
     return with_overrides(made)
 

@@ -182,3 +182,35 @@ def test_parameters(release: str, mla: bool, path: Path) -> None:
         width = draft_module.input_width(case)
         assert width is not None
         assert model.model.fc.in_features == width * draft_module.aux_count(case), config
+
+
+def test_two_batch_overlap_of_the_installed_release() -> None:
+    """E3P215's table of model files: which hand layers to a loop that captures nothing."""
+    import ast
+    import importlib.util
+
+    from sglang_eagle3_probe.host.target_classes import CLASSES
+    from sglang_eagle3_probe.rules.static import e3p215_two_batch_overlap as rule
+
+    spec = importlib.util.find_spec("sglang")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("no SGLang here")
+    folder = Path(next(iter(spec.submodule_search_locations))) / "srt" / "models"
+    overlapped: dict[str, bool] = {}
+    for name in sorted({row.file for row in CLASSES.values()}):
+        text = (folder / f"{name}.py").read_text(encoding="utf-8")
+        calls = [
+            node
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("model_forward_stages", "model_forward_maybe_tbo")
+        ]
+        handed = {keyword.arg or "" for call in calls for keyword in call.keywords}
+        assert not any("aux" in word or "capt" in word for word in handed), name
+        if calls:
+            overlapped[name] = "first_k_dense_replace" in text
+    # qwen3_moe inherits qwen2_moe's loop; the wrappers hand on to the class inside.
+    inherits = {"qwen3_moe", "kimi_k25", "minimax_m3_vl"}
+    assert {n for n, dense in overlapped.items() if not dense} == rule.ALL_LAYERS - inherits
+    assert {n for n, dense in overlapped.items() if dense} == rule.AFTER_DENSE - inherits

@@ -30,7 +30,6 @@ UNREAD = situation(
     draft={"eagle_config": ..., "eagle_aux_hidden_state_layer_ids": [-1, 2, 20]}, ids=None
 )
 OTHER_UNIT = situation(ids=[2, 16, 29])
-NO_WORD = situation(draft={"eagle_config": ..., "architectures": ["LlamaEagle3DraftModel"]})
 TRAINED = situation(target=DEEPSEEK, ids=[2, 5, 30], trained=(-1, 2, 30))
 
 
@@ -58,19 +57,9 @@ TRAINED = situation(target=DEEPSEEK, ids=[2, 5, 30], trained=(-1, 2, 30))
             {"ids": (2, 16, 29), "unit_was_set": True, "boundaries": (3, 17, 30)},
         ),
         (
-            replace(OTHER_UNIT, draft=replace(OTHER_UNIT.draft, trained_output_ids=(2, 16, 29))),
-            "E3P111",
-            {"ids": (2, 16, 29), "boundaries": (3, 17, 30)},
-        ),
-        (
             TRAINED,
             "E3P124",
             {"ids": (-1, 2, 30), "ids_from": "variable", "boundaries": (0, 3, 31)},
-        ),
-        (
-            replace(NO_WORD, draft=replace(NO_WORD.draft, trained_output_ids=(1, 15, 28))),
-            "E3P123",
-            {"ids_from": "default", "boundaries": (2, 16, 29)},
         ),
         (
             situation(target=DEEPSEEK, ids=[2, 30, 57]),
