@@ -195,8 +195,11 @@ def _as_after_start(
         before = getattr(handler, "before", None) or getattr(handler, "_before", None)
         before = before or getattr(handler, "_begin", None)
         owner = getattr(before, "__self__", None)
-        if hasattr(owner, "_stride"):
+        if hasattr(owner, "_stride"):  # versions before 2026-11-30
             owner._stride = STRIDE_ON_GPU
+        turns = getattr(inspect.getmodule(type(owner)), "device_turns", None)
+        if turns is not None:
+            owner._turns = turns()
         if hasattr(owner, "_ring_for"):
             owner._ring_for(torch.zeros(1, 1))
             for clock in owner._units.values():

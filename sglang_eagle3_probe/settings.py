@@ -52,7 +52,7 @@ class Settings:
     trained_layer_ids: tuple[int, ...] | None = None
     full_vocab_map: bool = False
     stats_rows: bool = False
-    refusal_every: int = 5
+    refusal_every: int = 0
     capture_first: int = 8
     capture_every: int = 256
     capture_mb: int = 4096
@@ -206,7 +206,7 @@ _READERS: dict[str, Any] = {
     "trained_layer_ids": _ids,
     "full_vocab_map": _flag,
     "stats_rows": _flag,
-    "refusal_every": _count,
+    "refusal_every": _whole,
     "capture_first": _whole,
     "capture_every": _whole,
     "capture_mb": _count,
@@ -260,9 +260,9 @@ _MEANINGS: dict[str, tuple[str, str]] = {
         "Level `stats`: write every row of the aux states, not only windows. Many megabytes.",
     ),
     "refusal_every": (
-        "a count",
+        "a count, 0 for the default",
         "Level `stats`: of so many verify rounds one is looked at for why drafts were refused; 1 "
-        "looks at every round. The odd default reaches batches that take turns alike.",
+        "looks at every round. By default one in five, at most twenty a second.",
     ),
     "capture_first": (
         "a count",

@@ -14,9 +14,9 @@ from sglang_eagle3_probe.trace.capture_records import Capture, CapturePiece
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.records import Fault
 
-from .engines import Engine, EngineError
+from .engines import Engine, EngineError, launch_all
 from .equality import model_paths, prompts
-from .runs import COVERING, Run
+from .runs import CHAIN_AND_TREE, Run
 
 NEW_TOKENS = 64
 REQUESTS = 3
@@ -24,42 +24,46 @@ WITH_LAYERS = 2
 
 
 def run(place: Path, options: argparse.Namespace, out: Any) -> None:
-    """Per V2 run (a chain and a tree at TP 1, both at TP 2): two engines with the same prompts.
+    """A chain and a tree at TP 1, or both at TP 2: per run two engines with the same prompts.
 
-    One serves without the probe, one at level capture with all layers for the first requests.
+    One serves without the probe, one at level capture with all layers for the first requests. All
+    engines start at once.
     """
     own = place / "capture"
     own.mkdir(exist_ok=True)
-    for chosen in COVERING:
-        if chosen.worker != "v2" or not chosen.is_named(options.only):
+    pairs: list[tuple[Run, Engine, Engine]] = []
+    for chosen in CHAIN_AND_TREE:
+        if chosen.worker != "v2" or chosen.tp != max(1, options.tp):
             continue
-        if options.tp and chosen.tp != options.tp:
+        if not chosen.is_named(options.only):
             continue
         model, draft = model_paths(own, chosen.family, stock=True)
         arguments = {**chosen.arguments(model, draft), "enable_return_hidden_states": True}
+        probe = {"level": "capture", "all_layers": str(WITH_LAYERS)}
         plain = Engine(f"plain-{chosen.name}", arguments, own)
-        probed = Engine(
-            f"capture-{chosen.name}",
-            arguments,
-            own,
-            probe={"level": "capture", "all_layers": str(WITH_LAYERS)},
-        )
-        try:
-            expected = _answer(plain, options.start_timeout)
-            plain.stop()
-            answer = _answer(probed, options.start_timeout)
-            time.sleep(3)  # the writing thread
-            compare(chosen, probed, expected, answer, out)
-        except EngineError as error:
-            out.say(check="capture", run=chosen.name, passed=False, error=str(error)[-1500:])
-        finally:
+        probed = Engine(f"capture-{chosen.name}", arguments, own, probe=probe)
+        pairs.append((chosen, plain, probed))
+    everything = [engine for _, *pair in pairs for engine in pair]
+    try:
+        failed = launch_all(everything, options.start_timeout)
+        for name, error in failed.items():
+            out.say(check="capture", engine=name, passed=False, error=error[-1500:])
+        for chosen, plain, probed in pairs:
+            try:
+                if plain.ready and probed.ready:
+                    expected, answer = _answer(plain), _answer(probed)
+                    time.sleep(3)  # the writing thread
+                    compare(chosen, probed, expected, answer, out)
+            except EngineError as error:
+                out.say(check="capture", run=chosen.name, passed=False, error=str(error)[-1500:])
             plain.stop()
             probed.stop()
+    finally:
+        for engine in everything:
+            engine.stop()
 
 
-def _answer(engine: Engine, timeout_s: float) -> dict[str, Any]:
-    engine.launch()
-    engine.wait_ready(timeout_s)
+def _answer(engine: Engine) -> dict[str, Any]:
     return engine.generate(prompts(REQUESTS, 5), NEW_TOKENS, hidden=True, keep_hidden=True)
 
 

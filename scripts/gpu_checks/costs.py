@@ -14,10 +14,9 @@ from statistics import median
 from typing import Any
 
 from sglang_eagle3_probe.analysis.probe_cost import probe_cost
-from sglang_eagle3_probe.trace.acceptance_records import PhaseTimes, Refusals, RequestEnd
+from sglang_eagle3_probe.trace.acceptance_records import PhaseTimes
 from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.reader import read
-from sglang_eagle3_probe.trace.records import Fault
 
 from . import models
 from .engines import Engine, EngineError, wait_all
@@ -39,6 +38,7 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     groups = {
         run_: at_each_level(run_.arguments(*paths[run_]), place / run_.name)
         for run_ in (LLAMA, TREE)
+        if run_.is_named(options.only)
     }
     everything = [engine for engines in groups.values() for engine in engines]
     until = time.monotonic() + options.start_timeout
@@ -53,8 +53,6 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
                 continue
             try:
                 compare(run_, engines, options, out)
-                for engine in engines[1:]:
-                    out.say(check="refusals", run=run_.name, level=engine.name, **anatomy(engine))
                 for engine in everything:
                     # Idle schedulers poll, and would take cores from the one that is measured.
                     if engine.ready:
@@ -73,25 +71,6 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     finally:
         for engine in everything:
             engine.stop()
-
-
-def anatomy(engine: Engine) -> dict[str, Any]:
-    """What the trace says of refused drafts and of requests, and whether a tap of ours raised."""
-    process = read(engine.traces).processes[0]
-    refusals = process.of(Refusals)
-    ranks = [rank for record in refusals for rank in record.ranks]
-    known = sorted(rank for rank in ranks if rank is not None)
-    matches = [m for record in refusals for m in record.target_argmax_matches]
-    return {
-        "refusals": len(ranks),
-        "ranks_known": len(known),
-        "least_rank": known[0] if known else None,
-        "median_rank": known[len(known) // 2] if known else None,
-        "greatest_rank": known[-1] if known else None,
-        "argmax_matches": {str(k): matches.count(k) for k in (True, False, None)},
-        "requests_ended": len(process.of(RequestEnd)),
-        "faults": [f"{f.site}: {f.error[:200]}" for f in process.of(Fault)][:5],
-    }
 
 
 def steady(run_: Run, engine: Engine, batch: int, options: argparse.Namespace, out: Any) -> None:

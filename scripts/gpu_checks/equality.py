@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sglang_eagle3_probe.trace.acceptance_records import Refusals, RequestEnd
+from sglang_eagle3_probe.trace.process_trace import ProcessTrace
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.records import Fault, LayerIds, SlotStats, StatsCoverage
 
@@ -117,6 +119,8 @@ def compare(run_: Run, engines: list[Engine], options: argparse.Namespace, out: 
             tokens_each=options.new_tokens,
             **trace_facts(engine),
         )
+        first = read(engine.traces).processes[0]
+        out.say(check="refusals", run=run_.name, level=engine.name, **anatomy(first))
 
 
 def equal_requests(calls: list[list[list[int]]], others: list[list[list[int]]]) -> int:
@@ -133,7 +137,9 @@ def trace_facts(engine: Engine) -> dict[str, Any]:
     trace = read(engine.traces)
     facts: dict[str, Any] = {
         "ranks": len(trace.processes),
-        "faults": sorted({f.site for p in trace.processes for f in p.of(Fault)}),
+        "faults": sorted(
+            {f"{f.site}: {f.error[:160]}" for p in trace.processes for f in p.of(Fault)}
+        )[:5],
         "boundaries": [
             [s.boundary for s in p.newest(LayerIds).slots]  # type: ignore[union-attr]
             for p in trace.processes
@@ -153,6 +159,24 @@ def trace_facts(engine: Engine) -> dict[str, Any]:
         if len(stats) > 1:
             facts |= rank_agreement(stats)
     return facts
+
+
+def anatomy(process: ProcessTrace) -> dict[str, Any]:
+    """What the trace says of refused drafts and of requests."""
+    refusals = process.of(Refusals)
+    ranks = [rank for record in refusals for rank in record.ranks]
+    known = sorted(rank for rank in ranks if rank is not None)
+    matches = [m for record in refusals for m in record.target_argmax_matches]
+    return {
+        "refusals": len(ranks),
+        "ranks_known": len(known),
+        "least_rank": known[0] if known else None,
+        "median_rank": known[len(known) // 2] if known else None,
+        "greatest_rank": known[-1] if known else None,
+        "unexpanded": sum(flag for record in refusals for flag in record.unexpanded),
+        "argmax_matches": {str(k): matches.count(k) for k in (True, False, None)},
+        "requests_ended": len(process.of(RequestEnd)),
+    }
 
 
 def shares(stats: list[SlotStats]) -> dict[str, float]:

@@ -1,66 +1,145 @@
 """Time per verify round with the probe over without it, and what the alternatives cost.
 
-All engines are up at once; all but the one being measured are stopped (SIGSTOP). Short calls rotate
-between them, so that the engines of one turn see the same minute; a ratio is the time per verify
-round without the probe over the time with it, in the same turn, and equals the ratio of
-throughputs. Two estimates: the median of the ratios with a bootstrap interval, and the ratio of
-each engine's undisturbed time (tenth percentile), since disturbances on a shared machine only ever
-add time. SGLang's debug tensor dump is not among the alternatives: with EAGLE-3 it ends the server
-(0.5.17: ``add_tensor`` meets a list).
+Two Llama shapes: a small one, whose rounds are as long as SGLang's own Python takes, and a large
+one, whose rounds are as long as the GPU takes. All engines are up at once; all but the one being
+measured are stopped (SIGSTOP). Calls rotate between them, so that the engines of one turn see the
+same minute; a ratio is the time per verify round without the probe over the time with it, in the
+same turn, and equals the ratio of throughputs. Two estimates: the median of the ratios with a
+bootstrap interval, and the ratio of each engine's undisturbed time (tenth percentile), since
+disturbances on a shared machine only ever add time. SGLang's debug tensor dump is not among the
+alternatives: with EAGLE-3 it ends the server (0.5.17: ``add_tensor`` meets a list).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import statistics
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from sglang_eagle3_probe.analysis.probe_cost import probe_cost
+from sglang_eagle3_probe.trace.cost_records import ProbeCost
+from sglang_eagle3_probe.trace.reader import read
+
 from . import models, plugins
-from .engines import Engine, EngineError, launch_all
+from .engines import Engine, EngineError, wait_all
 from .equality import prompts
 from .runs import Run
 
 LAYERS, HIDDEN = 16, 2048
 RUN = Run("v2", 1, 1, "triton", "llama")
-CALL_TOKENS = 96
+CALL_TOKENS = 192
 TURNS_OF_ALTERNATIVES = 8
 MAIN = ("off", "off_again", "wiring", "stats")
 
 
+@dataclass(frozen=True)
+class Shape:
+    """A target of Llama shape. ``dummy``: SGLang makes its weights up, which saves writing them."""
+
+    name: str
+    layers: int
+    hidden: int
+    inner: int
+    dummy: bool = False
+    alternatives: bool = False
+
+    def arguments(self, place: Path) -> dict[str, Any]:
+        """Target and draft are written below ``place``."""
+        target, draft = place / f"llama-{self.name}", place / f"llama-{self.name}-draft"
+        config = {**models.llama_config(self.layers, self.hidden), "intermediate_size": self.inner}
+        if self.dummy:
+            target.mkdir(parents=True)
+            (target / "config.json").write_text(json.dumps(config))
+        else:
+            models.write(target, config, models.shapes_of(config))
+        models.write_draft(draft, self.hidden, None)
+        arguments = {
+            **RUN.arguments(str(target), str(draft)),
+            # Of what is free when an engine starts; the others' share is not.
+            "mem_fraction_static": 0.95,
+            "max_total_tokens": 6000,
+        }
+        if self.dummy:
+            arguments |= {"load_format": "dummy", "speculative_draft_load_format": "auto"}
+        return arguments
+
+
+SHAPES = (
+    Shape("small", LAYERS, HIDDEN, 2 * HIDDEN, alternatives=True),
+    Shape("large", 36, 5120, 13824, dummy=True),
+)
+
+
 def run(place: Path, options: argparse.Namespace, out: Any) -> None:
     """Start everything, measure, report."""
-    target, draft = place / "llama16", place / "llama16-draft"
-    models.write_target(target, "llama", LAYERS, HIDDEN)
-    models.write_draft(draft, HIDDEN, None)
-    base = RUN.arguments(str(target), str(draft))
     naive = plugins.python_path_with(place, "naive_copy", plugins.NAIVE_COPY)
-    engines = [
-        Engine("off", base, place),
-        Engine("off_again", base, place),
-        Engine("wiring", base, place, probe={"level": "wiring"}),
-        Engine("stats", base, place, probe={"level": "stats"}),
-        Engine("return_hidden_states", {**base, "enable_return_hidden_states": True}, place),
-        Engine("naive_copy", base, place, environment=naive),
-    ]
+    groups: dict[Shape, list[Engine]] = {}
+    for shape in SHAPES:
+        if options.only and shape.name not in options.only.split(","):
+            continue
+        base = shape.arguments(place)
+        own = place / shape.name
+        groups[shape] = [
+            Engine("off", base, own),
+            Engine("off_again", base, own),
+            Engine("wiring", base, own, probe={"level": "wiring"}),
+            Engine("stats", base, own, probe={"level": "stats"}),
+        ]
+        if shape.alternatives and options.alternatives:
+            returning = {**base, "enable_return_hidden_states": True}
+            groups[shape] += [
+                Engine("return_hidden_states", returning, own),
+                Engine("naive_copy", base, own, environment=naive),
+            ]
+    engines = [engine for group in groups.values() for engine in group]
     try:
-        failed = launch_all(engines, options.start_timeout)
-        for name, error in failed.items():
-            out.say(check="overhead", engine=name, passed=False, error=error[-800:])
-        up = [e for e in engines if e.name not in failed]
-        for engine in up:
-            engine.pause()
-        for batch in (1, 8):
-            measure(up, batch, options, out)
+        for engine in engines:
+            engine.launch()
+        until = time.monotonic() + options.start_timeout
+        up: dict[Shape, list[Engine]] = {}
+        for shape, group in groups.items():
+            failed = wait_all(group, until)
+            for name, error in failed.items():
+                out.say(
+                    check="overhead",
+                    shape=shape.name,
+                    engine=name,
+                    passed=False,
+                    error=error[-800:],
+                )
+            up[shape] = [e for e in group if e.ready]
+        for engine in engines:
+            if engine.ready:
+                engine.pause()
+        for shape, group in up.items():
+            for batch in (1, 8):
+                if any(e.name == "off" for e in group):
+                    measure(shape, group, batch, options.measure_s / 2 / len(up), options, out)
+            for engine in group:
+                if engine.probe is not None:
+                    out.say(
+                        check="own_cost", shape=shape.name, engine=engine.name, **own_cost(engine)
+                    )
     finally:
         for engine in engines:
             engine.stop()
 
 
-def measure(engines: list[Engine], batch: int, options: argparse.Namespace, out: Any) -> None:
-    """Ratios for one batch size, within half of the time given."""
+def measure(
+    shape: Shape,
+    engines: list[Engine],
+    batch: int,
+    seconds: float,
+    options: argparse.Namespace,
+    out: Any,
+) -> None:
+    """Ratios for one batch size."""
     by_name = {e.name: e for e in engines}
     asked = prompts(batch, 11)
 
@@ -79,7 +158,7 @@ def measure(engines: list[Engine], batch: int, options: argparse.Namespace, out:
         round_ms(name)
     times: dict[str, list[float]] = {name: [] for name in by_name}
     main = [name for name in MAIN if name in by_name]
-    until = time.monotonic() + options.measure_s / 2
+    until = time.monotonic() + seconds
     turn = 0
     while time.monotonic() < until and turn < options.pairs:
         order = main[turn % len(main) :] + main[: turn % len(main)]
@@ -93,11 +172,41 @@ def measure(engines: list[Engine], batch: int, options: argparse.Namespace, out:
             times[name] = [round_ms(name) for _ in range(TURNS_OF_ALTERNATIVES)]
         except EngineError as error:
             out.say(
-                check="overhead", batch=batch, engine=name, passed=False, error=str(error)[-800:]
+                check="overhead",
+                shape=shape.name,
+                batch=batch,
+                engine=name,
+                passed=False,
+                error=str(error)[-800:],
             )
     for name, mine in times.items():
         if mine:
-            out.say(check="overhead", batch=batch, engine=name, **summary(mine, times["off"]))
+            out.say(
+                check="overhead",
+                shape=shape.name,
+                layers=shape.layers,
+                hidden=shape.hidden,
+                batch=batch,
+                engine=name,
+                **summary(mine, times["off"]),
+            )
+
+
+def own_cost(engine: Engine) -> dict[str, Any]:
+    """What the probe says that it took, by its own clocks, over the whole run."""
+    costs = read(engine.traces).processes[0].of(ProbeCost)
+    found = probe_cost(costs)
+    seams: dict[str, list[float]] = {}
+    for record in costs:
+        for seam in record.seams:
+            seams.setdefault(seam.seam, []).append(seam.total_us / seam.calls)
+    return {
+        "host_us_per_round": round(found.round_us, 1) if found is not None else None,
+        "own_threads_share_of_a_core": (
+            round(found.threads_share, 5) if found is not None else None
+        ),
+        "host_us_per_call": {name: round(median(values), 2) for name, values in seams.items()},
+    }
 
 
 def summary(mine: list[float], off: list[float]) -> dict[str, Any]:

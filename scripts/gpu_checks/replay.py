@@ -13,40 +13,50 @@ from sglang_eagle3_probe.device import reference
 from sglang_eagle3_probe.trace.reader import read
 from sglang_eagle3_probe.trace.records import SlotStats, StatsCoverage
 
-from .engines import Engine, EngineError
+from .engines import Engine, EngineError, launch_all
 from .equality import model_paths, prompts
-from .runs import COVERING, Run
+from .runs import CHAIN_AND_TREE, Run
 
 NEW_TOKENS = 64
 
 
 def run(place: Path, options: argparse.Namespace, out: Any) -> None:
-    """One engine with level stats, every row written, hidden states returned."""
-    chosen: Run = next(
-        r for r in COVERING if r.worker == options.worker and r.tp == 1 and r.is_named(options.only)
-    )
-    model, draft = model_paths(place, chosen.family, stock=False)
-    arguments = {**chosen.arguments(model, draft), "enable_return_hidden_states": True}
-    engine = Engine(
-        f"replay-{chosen.name}", arguments, place, probe={"level": "stats", "stats_rows": "1"}
-    )
-    engine.launch()
-    # Its first use compiles for a minute: let that happen while the engine starts.
+    """A chain and a tree: level stats, every row written, hidden states returned, embedding first.
+
+    In releases whose forward cannot capture the embedding it is the probe's copy.
+    """
+    engines: dict[Run, Engine] = {}
+    for chosen in CHAIN_AND_TREE:
+        if (chosen.worker, chosen.tp) != (options.worker, 1) or not chosen.is_named(options.only):
+            continue
+        model, draft = model_paths(place / "replay", chosen.family, stock=False)
+        arguments = {**chosen.arguments(model, draft), "enable_return_hidden_states": True}
+        probe = {"level": "stats", "stats_rows": "1"}
+        engines[chosen] = Engine(f"replay-{chosen.name}", arguments, place, probe=probe)
+    # Its first use compiles for a minute: let that happen while the engines start.
     ready = threading.Thread(target=flashinfer_rms, args=(torch.ones(1, 8),), daemon=True)
     ready.start()
     try:
-        engine.wait_ready(options.start_timeout)
-        engine.generate(prompts(1, 1), 16)
-        engine.flush()
-        answer = engine.generate(prompts(1, 5), NEW_TOKENS, hidden=True, keep_hidden=True)
-        # Later rounds push the earlier ones out of the ring.
-        engine.generate(prompts(1, 6), 64)
-        ready.join(options.start_timeout)
-        compare(chosen, engine, answer, out)
-    except EngineError as error:
-        out.say(check="replay", run=chosen.name, passed=False, error=str(error)[-1500:])
+        failed = launch_all(list(engines.values()), options.start_timeout)
+        for name, error in failed.items():
+            out.say(check="replay", engine=name, passed=False, error=error[-1500:])
+        for chosen, engine in engines.items():
+            if not engine.ready:
+                continue
+            try:
+                engine.generate(prompts(1, 1), 16)
+                engine.flush()
+                answer = engine.generate(prompts(1, 5), NEW_TOKENS, hidden=True, keep_hidden=True)
+                # Later rounds push the earlier ones out of the ring.
+                engine.generate(prompts(1, 6), 64)
+                ready.join(options.start_timeout)
+                compare(chosen, engine, answer, out)
+            except EngineError as error:
+                out.say(check="replay", run=chosen.name, passed=False, error=str(error)[-1500:])
+            engine.stop()
     finally:
-        engine.stop()
+        for engine in engines.values():
+            engine.stop()
 
 
 def flashinfer_rms(rows: torch.Tensor) -> torch.Tensor | None:

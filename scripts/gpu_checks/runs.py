@@ -47,6 +47,14 @@ class Run:
         return arguments
 
 
+CHAIN_AND_TREE: tuple[Run, ...] = tuple(
+    Run(worker, tp, topk, "triton", family)
+    for worker in ("v2", "v1")
+    for tp in (1, 2)
+    for topk, family in ((1, "deepseek"), (4, "llama"))
+)
+"""Both shapes on the back end whose kernels compile in seconds, a chain and a tree."""
+
 BASE: dict[str, Any] = {
     "sampling_backend": "pytorch",
     "grammar_backend": "none",

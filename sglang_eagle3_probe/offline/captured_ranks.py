@@ -107,7 +107,7 @@ class TraceRanks:
         why = (
             ""
             if looked_at == count
-            else "the server looked at one round in several, or ended before it told of the last"
+            else "the server looks at some rounds only, or ended before it told of the last"
         )
         return ranks, RanksKnown(count, looked_at, int((ranks > 0).sum()), why)
 

@@ -26,6 +26,9 @@ V1_CORRECT_DRAFTS = (
 )
 """0.5.12, 0.5.11 and up to 0.5.10, in that order: the last name means something else later."""
 
+REMEMBERED = 4096
+"""Requests whose facts are kept; more than a scheduler runs at once."""
+
 
 class AcceptanceTap:
     """One ``verify_round`` record per batch and round, and one ``request_start`` per request."""
@@ -36,6 +39,7 @@ class AcceptanceTap:
         self.looked_at: Callable[[Any], int | None] | None = None
         """Level ``stats``: of a result, how far apart the rows are whose refusals were looked at, 0
         for none of them; ``None`` where nothing ever is."""
+        self._known: dict[Any, tuple[str, bool]] = {}
         site = session.guard.site("acceptance")
         self.tap = Tap(site, after=self._after)
         self.v1 = Tap(site, before=self._before_v1, after=self._after_v1)
@@ -48,43 +52,65 @@ class AcceptanceTap:
             return
         tokens = _tokens_per_request(call, result)
         bonus = int(getattr(result, "num_non_draft_tokens_per_req", 1))
-        record = VerifyRound(
-            steps=_steps(call, result, tokens),
-            topk=_worker_number(call, "topk", 1),
-            proposed_drafts=tokens - bonus,
-            rids=[],
-            rounds=[],
-            context_lens=[],
-            correct_drafts=[],
-            looked_at=[],
-        )
         accepted = _accepted_tokens(result)
         apart = None if self.looked_at is None else self.looked_at(result)
+        known = self._known
+        rids: list[str] = []
+        rounds: list[int] = []
+        context_lens: list[int] = []
+        correct_drafts: list[int] = []
+        greedy: list[bool] = []
+        last_tokens: list[int | None] = []
+        looked_at: list[bool] = []
+        not_counted: list[str] = []
+        # This loop is most of what level wiring costs: no call that one list can save.
         for row, (request, accept_len) in enumerate(
             zip(requests, accept_lens.tolist(), strict=False)
         ):
-            rid = self._session.rid_digest(request.rid)
+            facts = known.get(request.rid) or self._facts(request)
             # The overlap schedule computes a row for requests that ended meanwhile. SGLang counts
             # those nowhere from 0.5.12 on (it did before), and neither do we.
             if request.is_retracted or request.finished():
-                record.not_counted.append(rid)
+                not_counted.append(facts[0])
                 continue
-            record.rids.append(rid)
-            verified = int(request.spec_verify_ct)
+            verified = request.spec_verify_ct
             if verified == 1:
-                self._session.emit(request_start(request, rid))
-            record.rounds.append(verified - 1)
-            record.context_lens.append(_context_len(request))
-            record.correct_drafts.append(int(accept_len) - bonus)
-            record.greedy.append(bool(is_greedy(request)))
+                # A client may use a name again.
+                facts = self._facts(request)
+                self._session.emit(request_start(request, facts[0]))
+            rids.append(facts[0])
+            greedy.append(facts[1])
+            rounds.append(verified - 1)
+            context_lens.append(len(request.origin_input_ids) + len(request.output_ids))
+            correct_drafts.append(accept_len - bonus)
             if apart is not None and apart != 1:
-                record.looked_at.append(apart > 0 and row % apart == 0)
+                looked_at.append(apart > 0 and row % apart == 0)
             # The accepted path is at the front of a request's rows, the bonus token at its end.
-            place = row * tokens + int(accept_len) - 1
-            record.out_of_vocab.append(
-                self._vocabulary.lacks(accepted[place]) if place < len(accepted) else None
+            place = row * tokens + accept_len - 1
+            last_tokens.append(accepted[place] if place < len(accepted) else None)
+        self._session.emit(
+            VerifyRound(
+                steps=_steps(call, result, tokens),
+                topk=_worker_number(call, "topk", 1),
+                proposed_drafts=tokens - bonus,
+                rids=rids,
+                rounds=rounds,
+                context_lens=context_lens,
+                correct_drafts=correct_drafts,
+                not_counted=not_counted,
+                out_of_vocab=self._vocabulary.lacking(last_tokens),
+                greedy=greedy,
+                looked_at=looked_at,
             )
-        self._session.emit(record)
+        )
+
+    def _facts(self, request: Any) -> tuple[str, bool]:
+        """Digest, and whether it is greedy: what stays as it is while a request runs."""
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        facts = self._session.rid_digest(request.rid), bool(is_greedy(request))
+        self._known[request.rid] = facts
+        return facts
 
     def _before_v1(self, call: Call) -> None:
         """V1 appends the tokens to the requests itself, so their lengths are read beforehand."""

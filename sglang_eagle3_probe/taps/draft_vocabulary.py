@@ -6,6 +6,7 @@ Made once, when the draft is built, so that a look-up costs no device work (``ho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..host.call import Call
@@ -30,6 +31,17 @@ class DraftVocabulary:
         if members is None:
             return None
         return not (0 <= token < len(members) and members[token])
+
+    def lacking(self, tokens: Sequence[int | None]) -> list[bool | None]:
+        """``lacks`` of many; ``None`` for ``None``."""
+        members = self._members
+        if members is None:
+            return [None] * len(tokens)
+        known = len(members)
+        return [
+            None if token is None else not (0 <= token < known and members[token])
+            for token in tokens
+        ]
 
 
 def membership(target_ids: Any) -> bytes:

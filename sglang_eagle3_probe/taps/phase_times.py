@@ -1,8 +1,9 @@
 """How long the phases of a round take, by batch size: one record about every second.
 
 On CUDA by event pairs around the calls that launch a phase, read when the device has passed them;
-every fifth unit of a phase is timed, which keeps the cost on the launching thread to a few
-microseconds a round. On a CPU, where the calls are synchronous, by the wall clock, every unit.
+every fifth unit of a phase is timed, and twenty a second at most, which keeps the cost on the
+launching thread to a few microseconds a round. On a CPU, where the calls are synchronous, by the
+wall clock, every unit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..host.call import Call
 from ..host.session import Session
 from ..host.wrapping import Tap
 from ..trace.acceptance_records import PhaseTime, PhaseTimes
+from .counting import Turns
 from .tensors import mode_is
 
 Phase = Literal["verify", "draft", "draft_extend", "prefill", "decode"]
@@ -23,8 +25,10 @@ Phase = Literal["verify", "draft", "draft_extend", "prefill", "decode"]
 EVERY_S = 1.0
 IDLE_EVERY_S = 0.2
 """When the last running request ends, what is there is told sooner."""
-DEVICE_STRIDE = 5
+DEVICE_STRIDE, DEVICE_GAP_S = 5, 0.05
 """Odd, so that batches that alternate are both timed."""
+PHASES = ("verify", "draft", "draft_extend", "decode")
+"""Those that come in every round."""
 
 
 class Unit(NamedTuple):
@@ -32,6 +36,11 @@ class Unit(NamedTuple):
 
     phase: Phase
     batch_size: int
+
+
+def device_turns() -> dict[str, Turns]:
+    """Which units are timed on a GPU, by phase."""
+    return {phase: Turns(DEVICE_STRIDE, DEVICE_GAP_S) for phase in PHASES}
 
 
 Begun = tuple[Unit, Any]
@@ -60,8 +69,8 @@ class PhaseTimesTap:
         self.output = Tap(site, after=self._after_output)
         self._events: EventTimer[Unit] | None = None
         self._clock: Literal["device", "host", "none", ""] = ""
-        self._stride = 1
-        self._seen = {"verify": -1, "draft": -1, "draft_extend": -1, "decode": -1}
+        self._turns = {phase: Turns(1) for phase in PHASES}
+        self._seen = dict.fromkeys(PHASES, -1)
         self._shape = Shape()
         self._samples: dict[Unit, list[float]] = {}
         self._next_s = time.monotonic() + EVERY_S
@@ -107,7 +116,7 @@ class PhaseTimesTap:
 
     def _passed_over(self, phase: str) -> bool:
         seen = self._seen[phase] = self._seen[phase] + 1
-        return bool(seen % self._stride)
+        return not self._turns[phase].takes(seen)
 
     def _begin(self, phase: Phase, batch: Any) -> Begun | None:
         # Idle ranks have no requests.
@@ -161,7 +170,7 @@ class PhaseTimesTap:
         device = str(getattr(self._session.server_args, "device", "") or "")
         if device == "cuda":
             self._events = EventTimer()
-            self._stride = DEVICE_STRIDE
+            self._turns = device_turns()
         found: Literal["device", "host", "none"] = (
             "device" if device == "cuda" else "host" if device == "cpu" else "none"
         )

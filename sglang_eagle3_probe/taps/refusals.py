@@ -6,11 +6,12 @@ graph runner hands them out or as the worker leaves them in the logits output it
 eager launch after verification looks at both sides; nothing waits for the device.
 
 That launch, and keeping the first step's logits, is most of what the tap costs the scheduler's
-thread, so it is done in one round of several; the copies in the graph are made in every round.
+thread, so it is done in some of the rounds; the copies in the graph are made in every round.
 """
 
 from __future__ import annotations
 
+import time
 import weakref
 from typing import Any
 
@@ -28,14 +29,19 @@ from ..device.ring import Ring
 from ..host.call import Call
 from ..host.session import Session
 from ..host.wrapping import Tap
+from .counting import Turns
 from .draft_built import vocab_size
 from .refusal_rounds import Join, RefusalReader
 from .tensors import is_capturing, mode_is, shape_of
 
 DRAIN_EVERY_ROUNDS = 64
 """Well below the ring's depth, so that nothing is overwritten before it left."""
+DRAIN_EVERY_S = 1.0
+"""Where rounds are slow, so that a short run does not end with half its rounds in the ring."""
 FIRST_DRAINS = frozenset({2, 4, 8, 16})
 """Counted in rounds that were looked at."""
+LOOK_EVERY, LOOK_GAP_S = 5, 0.05
+"""Unless asked otherwise: one round in five, and twenty a second at most."""
 WAITING = 64
 """Rounds that were launched and not resolved; more than the overlap schedule ever has."""
 
@@ -66,15 +72,18 @@ class RefusalsTap:
         self._in_extend = False
         self._extend_output: Any = None
         self._step = 0
-        self._every = session.settings.refusal_every
+        asked = session.settings.refusal_every
+        every = asked or LOOK_EVERY
         # Not the rounds that ``phase_times`` times, where both do one in five.
-        self._turn = self._every // 2
+        self._turns = Turns(every, 0.0 if asked else LOOK_GAP_S, first=every // 2)
+        self._turn = (-1, False)
         self._resolved: tuple[Any, int] = (None, 0)
         self._rounds = 0
         """Verify rounds seen."""
         self._ticks = 0
         """Rounds looked at."""
         self._next_drain = DRAIN_EVERY_ROUNDS
+        self._next_drain_s = 0.0
         self._waiting: dict[int, tuple[int, Any]] = {}
         self._joins: list[Join] = []
         self._all_fit = True
@@ -208,8 +217,12 @@ class RefusalsTap:
     # -- rounds --------------------------------------------------------------------------------
 
     def _is_turn(self) -> bool:
-        """Whether the next verify round is one to look at."""
-        return self._rounds % self._every == self._turn
+        """Whether the next verify round is one to look at; the extend before it asks too."""
+        number, is_turn = self._turn
+        if number != self._rounds:
+            is_turn = self._turns.takes(self._rounds)
+            self._turn = (self._rounds, is_turn)
+        return is_turn
 
     def looked_at(self, result: Any) -> int | None:
         """How far apart the rows of a resolved round are that were looked at, 0 for none of them;
@@ -265,8 +278,7 @@ class RefusalsTap:
             self._count_beyond(call.get("batch"), kept.rows)
         self._waiting[id(result)] = (self._ticks, weakref.ref(result))
         self._ticks += 1
-        if self._ticks in FIRST_DRAINS or self._rounds >= self._next_drain:
-            self._next_drain = self._rounds + DRAIN_EVERY_ROUNDS
+        if self._is_due():
             drain.start()
 
     def _count_beyond(self, batch: Any, rows: int) -> None:
@@ -277,6 +289,16 @@ class RefusalsTap:
         )
         if beyond:
             self._session.miss("refusal_request", beyond)
+
+    def _is_due(self) -> bool:
+        """Whether to copy the ring now."""
+        now_s = time.monotonic()
+        due = self._rounds >= self._next_drain or now_s >= self._next_drain_s
+        if not due and self._ticks not in FIRST_DRAINS:
+            return False
+        self._next_drain = self._rounds + DRAIN_EVERY_ROUNDS
+        self._next_drain_s = now_s + DRAIN_EVERY_S
+        return True
 
     def _resolve(self, call: Call, _result: Any) -> None:
         """SGLang has counted the round: now its number is known, and who has ended meanwhile."""

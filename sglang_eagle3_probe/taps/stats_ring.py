@@ -28,7 +28,7 @@ MAX_ROWS = 64
 """Rows kept per forward; more are sampled evenly."""
 DEPTH = 64
 """Forwards kept per site."""
-DRAIN_EVERY_S = (1.0, 5.0)
+DRAIN_EVERY_S = (2.0, 10.0)
 """Seconds between drains, at first and after some minutes. What is overwritten meanwhile is
 counted, not read: reading takes the interpreter lock for milliseconds, which a server with rounds
 of three milliseconds would feel; and who just started a server waits for an answer."""

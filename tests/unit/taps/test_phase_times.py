@@ -11,7 +11,7 @@ import pytest
 
 from sglang_eagle3_probe.device.events import EventTimer
 from sglang_eagle3_probe.host.call import Binder, Call
-from sglang_eagle3_probe.taps import phase_times
+from sglang_eagle3_probe.taps import counting, phase_times
 from sglang_eagle3_probe.taps.phase_times import PhaseTimesTap
 from sglang_eagle3_probe.trace.acceptance_records import PhaseTimes
 
@@ -75,6 +75,7 @@ class Mode:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     mine = Clock()
     monkeypatch.setattr(phase_times, "time", mine)
+    monkeypatch.setattr(counting, "time", mine)
     return mine
 
 
@@ -182,7 +183,7 @@ def on_a_gpu(clock: Clock, pairs: int) -> tuple[FakeSession, PhaseTimesTap, Fake
     session, device = FakeSession("cuda"), FakeDevice()
     taps = PhaseTimesTap(session)  # type: ignore[arg-type]
     taps._clock = "device"
-    taps._stride = phase_times.DEVICE_STRIDE
+    taps._turns = phase_times.device_turns()
     taps._events = EventTimer(device.event, lambda: device.capturing, pairs=pairs)
     taps._next_s = clock.now + 1000.0
     return session, taps, device
@@ -192,6 +193,7 @@ def test_on_a_gpu_every_fifth_unit_is_timed_by_events(clock: Clock) -> None:
     session, taps, device = on_a_gpu(clock, pairs=8)
     for _ in range(20):
         one_round(taps, clock, 4)
+        clock.now += 0.01
         device.catch_up()
     assert device.made == 16
     assert device.recorded == 2 * 3 * 20 // 5
@@ -207,10 +209,20 @@ def test_on_a_gpu_every_fifth_unit_is_timed_by_events(clock: Clock) -> None:
     assert {p.mean_ms for p in found.values()} == {1.0}
 
 
+def test_of_a_fast_server_twenty_units_a_second_are_timed(clock: Clock) -> None:
+    _, taps, device = on_a_gpu(clock, pairs=8)
+    for _ in range(200):
+        one_round(taps, clock, 4)
+        device.catch_up()
+    # Rounds of 7 ms: every fifth is 35 ms after the one before, and every tenth 70.
+    assert device.recorded == 2 * 3 * 200 // 10
+
+
 def test_a_device_that_is_behind_uses_the_pool_up(clock: Clock) -> None:
     session, taps, device = on_a_gpu(clock, pairs=2)
     for _ in range(10):
         one_round(taps, clock, 4)
+        clock.now += 0.01
     device.catch_up()
     assert session.records == []
     for _ in range(5):

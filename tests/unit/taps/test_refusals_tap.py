@@ -14,6 +14,7 @@ import torch
 
 from sglang_eagle3_probe.device import refusals as logits_module
 from sglang_eagle3_probe.host.call import Binder, Call
+from sglang_eagle3_probe.taps import counting
 from sglang_eagle3_probe.taps import refusals as module
 from sglang_eagle3_probe.taps.refusals import RefusalsTap
 
@@ -392,3 +393,25 @@ def test_a_tree_is_looked_at_beam_by_beam(monkeypatch: pytest.MonkeyPatch) -> No
     assert server.session.missed == {}
     grown(server, beams, parents, submitted[:, :2])
     assert server.session.missed == {"refusal_tree": 1}
+
+
+def test_by_default_one_round_in_five_is_looked_at_and_twenty_a_second_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(counting, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    tap = RefusalsTap(FakeSession(every=0))  # type: ignore[arg-type]
+
+    def looked_at(rounds: int, round_s: float) -> list[int]:
+        found = []
+        for number in range(rounds):
+            # The extend before a round and the round itself ask, and must hear the same.
+            asked = [tap._is_turn(), tap._is_turn()]
+            assert len(set(asked)) == 1
+            found += [number] if asked[0] else []
+            tap._rounds += 1
+            now_s[0] += round_s
+        return found
+
+    assert looked_at(20, 0.02) == [2, 7, 12, 17]
+    assert len(looked_at(1000, 0.003)) == 1000 // 20

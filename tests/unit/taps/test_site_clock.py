@@ -102,4 +102,4 @@ def test_every_site_of_a_unit_follows_its_leader() -> None:
 def test_drains_are_frequent_at_first_and_seldom_later() -> None:
     from sglang_eagle3_probe.taps.stats_ring import drain_interval_s
 
-    assert [drain_interval_s(age) for age in (0, 10, 40, 100, 3600)] == [1.0, 1.0, 2.0, 5.0, 5.0]
+    assert [drain_interval_s(age) for age in (0, 40, 60, 200, 3600)] == [2.0, 2.0, 3.0, 10.0, 10.0]
