@@ -123,10 +123,6 @@ ROUNDS: Mapping[str, TensorRule] = {
     "round_numbers": TensorRule(
         ("R",), "ids", False, "of the round within its request, from 0, as the trace counts them"
     ),
-    "ranks": TensorRule(
-        ("R",), "ids", False, "rank of the target's token in the draft's distribution where the "
-        "first draft token was refused, from 1"
-    ),
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from sglang_eagle3_probe.capture.layout import (
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
 from sglang_eagle3_probe.checkpoint.files import shown
 from sglang_eagle3_probe.checkpoint.safetensors_file import INTEGER_CODES, read_description
+from sglang_eagle3_probe.offline.captured_ranks import RanksKnown, TraceRanks
 from sglang_eagle3_probe.offline.stored_tensors import load_tensor
 
 FOLDER = "captures"
@@ -58,6 +59,8 @@ class CapturedRequest:
         final_norm: [L, H], or None, known where ``boundaries_known`` says so.
         rounds: name -> the rounds' tensors, one row a verify round; empty without rounds.
             ``accepted_nodes`` and so on as in ``capture.layout.ROUNDS``, without the states.
+            ``ranks`` come from the trace beside the files; -1 where they are not known.
+        ranks: of how many rounds; None without rounds.
         holes: where aux is not known, and why.
         lost: what the server says it could not write.
     """
@@ -71,6 +74,7 @@ class CapturedRequest:
     boundaries_known: torch.Tensor
     rounds: dict[str, torch.Tensor]
     holes: tuple[Hole, ...]
+    ranks: RanksKnown | None = None
     lost: tuple[str, ...] = ()
     pieces: int = 0
     paths: tuple[Path, ...] = field(default=(), repr=False)
@@ -172,19 +176,27 @@ def read_requests(source: Path, *, limit_bytes: int = 1 << 34) -> Iterator[Captu
         CheckpointError: no file is there, or one cannot be read.
     """
     group: list[Piece] = []
-    for path in capture_files(source):
+    files = capture_files(source)
+    ranks = TraceRanks(files)
+    for path in files:
         piece = read_piece(path, limit_bytes=limit_bytes)
         # One name may be used for two requests of a client; piece 0 always starts anew.
         if group and (piece.info.request != group[0].info.request or piece.info.piece == 0):
-            yield assemble(group, limit_bytes=limit_bytes)
+            yield assemble(group, limit_bytes=limit_bytes, ranks=ranks)
             group = []
         group.append(piece)
     if group:
-        yield assemble(group, limit_bytes=limit_bytes)
+        yield assemble(group, limit_bytes=limit_bytes, ranks=ranks)
 
 
-def assemble(pieces: list[Piece], *, limit_bytes: int = 1 << 34) -> CapturedRequest:
-    """Puts the pieces of one request together, in the order of their numbers."""
+def assemble(
+    pieces: list[Piece], *, limit_bytes: int = 1 << 34, ranks: TraceRanks | None = None
+) -> CapturedRequest:
+    """Puts the pieces of one request together, in the order of their numbers.
+
+    Args:
+        ranks: where those of refused drafts are looked up.
+    """
     pieces = sorted(pieces, key=lambda piece: piece.info.piece)
     info = pieces[0].info
     rows: list[tuple[torch.Tensor, torch.Tensor, Piece, torch.Tensor | None]] = []
@@ -215,6 +227,11 @@ def assemble(pieces: list[Piece], *, limit_bytes: int = 1 << 34) -> CapturedRequ
                     stacks[name] = torch.zeros((length, *values.shape[1:]), dtype=values.dtype)
                 stacks[name][positions] = values
                 boundaries_known[positions] = True
+    rounds = _joined_rounds(pieces)
+    known_ranks = None
+    if rounds:
+        source = TraceRanks([piece.path for piece in pieces]) if ranks is None else ranks
+        rounds["ranks"], known_ranks = source.of(pieces[0].path, info.request, rounds)
     return CapturedRequest(
         info=info,
         token_ids=tokens,
@@ -223,8 +240,9 @@ def assemble(pieces: list[Piece], *, limit_bytes: int = 1 << 34) -> CapturedRequ
         boundary_states=stacks.get("boundary_states"),
         final_norm=stacks.get("final_norm"),
         boundaries_known=boundaries_known,
-        rounds=_joined_rounds(pieces),
+        rounds=rounds,
         holes=tuple(_holes(known, pieces)),
+        ranks=known_ranks,
         lost=tuple(text for piece in pieces for text in piece.info.lost),
         pieces=len(pieces),
         paths=tuple(piece.path for piece in pieces),
@@ -279,6 +297,8 @@ def _write_ids(tokens: torch.Tensor, piece: Piece) -> None:
 
 def _joined_rounds(pieces: list[Piece]) -> dict[str, torch.Tensor]:
     rounds = [piece.tensors for piece in pieces if piece.info.kind == "rounds"]
+    # A piece that only says that the request has ended holds less than the others.
+    rounds = [tensors for tensors in rounds if len(tensors["root_positions"])] or rounds
     if not rounds:
         return {}
     names = set(rounds[0]).intersection(*rounds) - {"aux", "boundary_states", "final_norm"}

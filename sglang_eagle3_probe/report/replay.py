@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sglang_eagle3_probe.analysis.intervals import Share
-from sglang_eagle3_probe.offline.replaying.replay import Outcome, Replay
+from sglang_eagle3_probe.offline.replaying.outcomes import Outcome
+from sglang_eagle3_probe.offline.replaying.replay import RankAgreement, Replay
 from sglang_eagle3_probe.offline.replaying.replay_verdict import (
     Verdict,
     first_difference,
@@ -46,6 +47,8 @@ def _what(replay: Replay, width: int) -> list[Line]:
         rows.append(("sampling", "answers were sampled; the target's own first choice is judged"))
     if replay.trees:
         rows.append(("trees", "compared by the paths of each depth, not step by step"))
+    if replay.ranks is not None and replay.ranks.known.refused:
+        rows.append(("ranks", _ranks(replay.ranks)))
     first = first_difference(replay)
     if first is not None:
         step = "before step 0" if first.step < 0 else f"step {first.step}"
@@ -54,6 +57,18 @@ def _what(replay: Replay, width: int) -> list[Line]:
     if len(replay.skipped) > 5:
         rows.append(("not replayed", f"{len(replay.skipped) - 5} more requests"))
     return fields(rows, width)
+
+
+def _ranks(found: RankAgreement) -> str:
+    """Where the engine's own ranks of refused drafts were found, and how many agree."""
+    known = found.known
+    text = f"known at {known.known} of {known.refused} refused drafts"
+    if known.why:
+        text += f" ({known.why})"
+    if not found.compared:
+        return text
+    ties = f" and {found.ties} ties" if found.ties else ""
+    return f"{text}; {found.same}{ties} of {found.compared} equal the replay's"
 
 
 def _steps(replay: Replay) -> list[Line]:
@@ -90,16 +105,25 @@ def _share(seen: Share) -> str:
 def _variations(replay: Replay, width: int) -> list[Line]:
     """Best first, with what makes the engine do it where that would surely help."""
     helps = {gain.outcome.variation.name: gain for gain in gains(replay) if gain.certain}
-    ran = [o for o in replay.outcomes if not o.failed]
-    ran.sort(key=lambda o: -(o.length or 0.0))
+    ran = sorted((o for o in replay.outcomes if not o.failed), key=_order)
+    aside = [o for o in ran if o.set_aside]
     compared = any(o.different.seen for o in ran)
     header = ["variation", "accept length", "first token right"]
     if compared:
         header.append("same as the engine")
-    rows = [_row(outcome, compared) for outcome in ran]
+    if aside:
+        header.append("rows")
+    rows = [_row(outcome, compared, bool(aside)) for outcome in ran]
     count = len(replay.base.leading)
     result = wrapped("", f"Variations on {count} rows, best first:", width, style="bold")
     result += table(header, rows)
+    if aside:
+        text = (
+            f"{len(aside)} variations without an accept length were judged by their first token "
+            f"on {len(aside[0].leading)} rows and set aside: surely worse, or others did better. "
+            "All of them on more rows: --rows N, which takes its time."
+        )
+        result += wrapped("", text, width)
     for name, gain in helps.items():
         result += wrapped(f"{name}: ", gain.outcome.variation.fix, width, "bold")
     for outcome in replay.outcomes:
@@ -108,7 +132,13 @@ def _variations(replay: Replay, width: int) -> list[Line]:
     return result
 
 
-def _row(outcome: Outcome, compared: bool) -> list[str]:
+def _order(outcome: Outcome) -> tuple[bool, float, float]:
+    """Best first; those that were set aside are not measured alike and come after the others."""
+    first = outcome.accuracy[0].share if outcome.accuracy else None
+    return outcome.set_aside, -(outcome.length or 0.0), -(first or 0.0)
+
+
+def _row(outcome: Outcome, compared: bool, counted: bool) -> list[str]:
     length = outcome.length
     row = [
         outcome.variation.name,
@@ -118,6 +148,8 @@ def _row(outcome: Outcome, compared: bool) -> list[str]:
     if compared:
         seen = outcome.different
         row.append(_share(Share(seen.seen - seen.hits, seen.seen)))
+    if counted:
+        row.append(str(len(outcome.leading)))
     return row
 
 
@@ -149,6 +181,7 @@ def as_json(replay: Replay, verdict: Verdict) -> dict[str, Any]:
         "boundaries": list(replay.boundaries),
         "trained_boundaries": list(replay.trained_boundaries or ()) or None,
         "hidden_errors": list(replay.hidden),
+        "ranks": _ranks_json(replay),
         "not_replayed": list(replay.skipped),
         "as_configured": _outcome_json(replay.whole),
         "free_running": [_share_json(share) for share in replay.free],
@@ -158,8 +191,23 @@ def as_json(replay: Replay, verdict: Verdict) -> dict[str, Any]:
         ],
         "variations": [
             {**_outcome_json(o), "fix": o.variation.fix}
-            for o in sorted(replay.outcomes, key=lambda o: -(o.length or 0.0))
+            for o in sorted(replay.outcomes, key=_order)
         ],
+    }
+
+
+def _ranks_json(replay: Replay) -> dict[str, Any] | None:
+    found = replay.ranks
+    if found is None:
+        return None
+    return {
+        "refused": found.known.refused,
+        "told": found.known.told,
+        "known": found.known.known,
+        "why_not_told": found.known.why,
+        "compared": found.compared,
+        "same": found.same,
+        "ties": found.ties,
     }
 
 
@@ -178,6 +226,8 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "name": outcome.variation.name,
         "failed": outcome.failed or None,
         "accept_length": outcome.length,
+        "rows": len(outcome.leading),
+        "set_aside": outcome.set_aside,
         "accuracy": [_share_json(share) for share in outcome.accuracy],
         "engine": [
             {"same": a.same, "ties": a.ties, "compared": a.compared} for a in outcome.agreement

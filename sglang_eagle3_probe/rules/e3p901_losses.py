@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sglang_eagle3_probe.rules.base import Page, Result, Rule, Seen, per_rank
 from sglang_eagle3_probe.rules.evidence import RankEvidence
 
@@ -14,7 +16,8 @@ PAGE = Page(
     evidence="`losses` of the newest `progress` or `footer` record.",
     fix="Free the disk or make the directory writable; for dropped records raise "
     "SGLANG_EAGLE3_PROBE_QUEUE_RECORDS; for rotation raise SGLANG_EAGLE3_PROBE_FILE_MB or "
-    "SGLANG_EAGLE3_PROBE_FILES.",
+    "SGLANG_EAGLE3_PROBE_FILES. Draft logits that did not fit (`refusal_request`): lower "
+    "--max-running-requests, --speculative-eagle-topk or --speculative-num-steps.",
     ignore="When only verify rounds are missing and enough are left; rates are still fair if the "
     "loss had nothing to do with the requests.",
 )
@@ -25,11 +28,27 @@ WORDS = {
     "refusal_extend": "draft extends whose logits could not be kept",
     "refusal_tree": "draft trees that could not be kept",
     "refusal_verify": "verify forwards that could not be compared with their drafts",
+    "refusal_request": "requests of verify forwards whose draft logits did not fit",
     "refusal_round": "verify forwards whose refusals were overwritten before they were read",
     "refusal_snapshot": "snapshots of refusals for which the reader was too busy",
     "stats_snapshot": "snapshots of value statistics for which the reader was too busy",
 }
 """Kinds of what was missed."""
+
+
+def _fix_for(missed: Mapping[str, int]) -> str:
+    few = "nothing where these are few; otherwise "
+    too_large = (
+        "lower --max-running-requests, --speculative-eagle-topk or --speculative-num-steps, so "
+        "that the draft's logits of all requests fit (the log line says how many do)"
+    )
+    report = (
+        "report it with the model class and the log line that says what the draft's logits looked "
+        "like"
+    )
+    if "refusal_request" not in missed:
+        return few + report
+    return few + too_large + ("" if len(missed) == 1 else f"; of the others {report}")
 
 
 def _check(rank: RankEvidence) -> list[Result]:
@@ -70,8 +89,7 @@ def _check(rank: RankEvidence) -> list[Result]:
                 "note",
                 f"not everything was looked at: {', '.join(parts)}; the rest is valid",
                 [Seen("not looked at", dict(losses.missed), "losses.missed")],
-                "nothing where these are few; otherwise report it with the model class and the "
-                "log line that says what the draft's logits looked like",
+                _fix_for(losses.missed),
             )
         )
     if losses.captures:

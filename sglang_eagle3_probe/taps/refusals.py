@@ -19,6 +19,7 @@ from ..device.drain import Drain
 from ..device.layout import row_step
 from ..device.refusals import (
     LAYOUT,
+    MAX_BYTES,
     DraftLogits,
     Verified,
     inverse_map,
@@ -85,6 +86,8 @@ class RefusalsTap:
         self._next_drain_s = 0.0
         self._waiting: dict[int, tuple[int, Any]] = {}
         self._joins: list[Join] = []
+        self._all_fit = True
+        """Every request that the server takes at a time has its place in the buffers."""
         self._said: set[str] = set()
 
     # -- the draft's logits --------------------------------------------------------------------
@@ -160,7 +163,25 @@ class RefusalsTap:
                 self._kept.nbytes / 1e6,
                 logits.device,
             )
+            self._say_what_does_not_fit(self._kept, int(pool.req_to_token.shape[0]))
         return self._kept
+
+    def _say_what_does_not_fit(self, kept: DraftLogits, requests: int) -> None:
+        self._all_fit = kept.rows >= requests
+        if not self._all_fit:
+            self._session.say(
+                "refusals: the server has places for %d requests, and the draft logits of %d fit "
+                "into %d MB (topk %d, %d steps, draft vocabulary %d); the causes of the others' "
+                "refusals read unknown and are counted as refusal_request, everything else goes "
+                "on. Fix: lower --max-running-requests, --speculative-eagle-topk or "
+                "--speculative-num-steps to see more of them",
+                requests,
+                kept.rows,
+                MAX_BYTES // (1024 * 1024),
+                kept.topk,
+                kept.steps,
+                kept.vocabulary,
+            )
 
     def _prefill_begins(self, _call: Call) -> None:
         # Its requests may be verified in any later round.
@@ -258,10 +279,21 @@ class RefusalsTap:
         if len(self._waiting) >= WAITING:
             self._session.miss("refusal_round", len(self._waiting))
             self._waiting.clear()
+        if not self._all_fit:
+            self._count_beyond(call.get("batch"), kept.rows)
         self._waiting[id(result)] = (self._ticks, weakref.ref(result))
         self._ticks += 1
         if self._is_due():
             drain.start()
+
+    def _count_beyond(self, batch: Any, rows: int) -> None:
+        requests = enumerate(getattr(batch, "reqs", None) or ())
+        beyond = sum(
+            row >= rows or (getattr(request, "req_pool_idx", None) or 0) >= rows
+            for row, request in requests
+        )
+        if beyond:
+            self._session.miss("refusal_request", beyond)
 
     def _is_due(self) -> bool:
         """Whether to copy the ring now."""

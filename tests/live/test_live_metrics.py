@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,6 +21,10 @@ from sglang_eagle3_probe.taps.metric_table import METRICS, PREFIX
 from sglang_eagle3_probe.trace.acceptance_records import RequestEnd
 from sglang_eagle3_probe.trace.records import Fault
 from sglang_eagle3_probe.trace.traffic import read_traffic
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+from dashboard_checks.queries import Prometheus, queries
 
 STEPS = 3
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "eagle3-probe.json"
@@ -169,6 +175,29 @@ def test_every_metric_of_the_dashboard_is_there(served: Probed, answers: Any) ->
     assert {n for n in names if n.startswith(PREFIX) and not n.endswith("_created")} >= {
         m.name for m in METRICS
     } - not_yet
+
+
+@pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="no prometheus here (apt-get install prometheus)"
+)
+def test_prometheus_answers_every_query_of_the_dashboard(
+    served: Probed, answers: Any, prompts: list[list[int]]
+) -> None:
+    served.server.flush_cache()
+    with Prometheus(served.server.url.removeprefix("http://")) as prometheus:
+        # Rates need a series to grow while it is scraped.
+        for _ in range(3):
+            served.server.generate(prompts[:3], max_new_tokens=NEW_TOKENS)
+            time.sleep(3)
+        time.sleep(3)
+        counts = {query: prometheus.series(query) for query in queries()}
+        samples = scrape(served)
+        rounds = prometheus.now(f"sum({PREFIX}verify_rounds_total)")
+    without = {query.expr for query, count in counts.items() if not count}
+    # A series with labels begins with its first amount; a healthy server may lose nothing.
+    assert without <= {e for e in without if "dropped_records" in e or "missed_total" in e}
+    assert len(counts) > 25
+    assert rounds == [total(samples, "verify_rounds_total")]
 
 
 @pytest.mark.parametrize("every_rank", [False, True])

@@ -24,18 +24,28 @@ def replayed(
     place: Path,
     *more: str,
     environment: Mapping[str, str] | None = None,
+    ranks: bool = False,
 ) -> tuple[list[Generation], dict[str, Any], int]:
-    """Serve, capture, and replay: the answers, the JSON, and the exit code."""
+    """Serve, capture, and replay: the answers, the JSON, and the exit code.
+
+    Args:
+        ranks: look at every round, and serve on until all captured ones have left the device.
+    """
+    variables = {"level": "capture", "capture_first": str(len(prompts)), "capture_every": "0"}
+    if ranks:
+        variables["refusal_every"] = "1"
     with probed(
         models["deepseek"],
         draft,
         place,
-        variables={"level": "capture", "capture_first": str(len(prompts))},
+        variables=variables,
         extra_args=["--disable-radix-cache"],
         extra_env=dict(environment or {}),
     ) as run:
         answers = run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
         run.captured(answers)
+        for _ in range(3 if ranks else 0):
+            run.server.generate(prompts[:1], max_new_tokens=2 * NEW_TOKENS, ignore_eos=True)
     done = cli(
         "replay", str(run.traces), "--draft", str(draft), "--target", str(models["deepseek"]),
         "--json", "--rows", "384", "--threads", "1", *more,
@@ -49,7 +59,7 @@ def healthy(
     models: Models, prompts: list[list[int]], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[Generation], dict[str, Any], int]:
     draft = models.variant("deepseek-draft-embed", "as-boundaries", aux_layer_ids=[0, 3, 6])
-    return replayed(models, draft, prompts, tmp_path_factory.mktemp("replay-healthy"))
+    return replayed(models, draft, prompts, tmp_path_factory.mktemp("replay-healthy"), ranks=True)
 
 
 def test_every_draft_token_of_a_healthy_server_is_the_replays(
@@ -66,6 +76,23 @@ def test_every_draft_token_of_a_healthy_server_is_the_replays(
         assert step["same"] + step["ties"] == rounds
     assert found["first_difference"] is None
     assert max(found["hidden_errors"]) < 1e-4
+
+
+def test_ranks_of_refused_drafts_are_the_replays(
+    healthy: tuple[list[Generation], dict[str, Any], int],
+) -> None:
+    """The engine's come from its logits, through a kernel's twin and the trace; the replay's from
+    weights and captured states alone."""
+    answers, found, _ = healthy
+    ranks = found["ranks"]
+    histograms = [a.meta_info["spec_correct_drafts_histogram"] for a in answers]
+    refused = sum(count for its in histograms for k, count in enumerate(its) if k < STEPS)
+    assert ranks["refused"] == ranks["told"] == refused
+    assert ranks["why_not_told"] == ""
+    # The others' tokens are not in the draft vocabulary.
+    assert refused > ranks["known"] == ranks["compared"] > refused / 2
+    assert ranks["same"] + ranks["ties"] == ranks["compared"]
+    assert ranks["same"] > 0.9 * ranks["compared"]
 
 
 def test_free_running_accuracy_is_what_the_server_accepted(

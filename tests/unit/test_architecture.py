@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analysis": {"trace"},
     "checkpoint": {"settings", "host"},
     "rules": {"trace", "analysis", "checkpoint", "host"},
-    "offline": {"capture", "checkpoint", "analysis", "host"},
+    "offline": {"trace", "capture", "checkpoint", "analysis", "host"},
     "report": {"trace", "analysis", "rules", "checkpoint", "offline", "host"},
     "source_patches": set(),
     "cli": {

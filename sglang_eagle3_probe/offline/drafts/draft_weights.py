@@ -16,6 +16,7 @@ from sglang_eagle3_probe.checkpoint.files import inside, shown
 from sglang_eagle3_probe.checkpoint.reader import located, read_checkpoint
 from sglang_eagle3_probe.checkpoint.safetensors_file import Entry, read_header
 from sglang_eagle3_probe.offline.drafts.draft_plan import plain_name
+from sglang_eagle3_probe.offline.drafts.together import multiply
 from sglang_eagle3_probe.offline.stored_tensors import load_rows, load_tensor
 
 EMBEDDINGS = (
@@ -35,8 +36,6 @@ NORMS = (
     "thinker.model.norm.weight",
 )
 """Where targets keep them, plain and multimodal ones."""
-BLOCK = 1 << 24
-"""Numbers of a weight that are turned into the computing dtype at once."""
 
 
 class Folder:
@@ -163,15 +162,6 @@ class DraftWeights:
 
 
 def apply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """``x`` [T, in] times ``weight`` [out, in] transposed, in ``x``'s dtype.
-
-    The weight is turned into that dtype piece by piece, so that it needs no second copy.
-    """
-    rows = max(1, BLOCK // max(1, weight.shape[1]))
-    if weight.dtype == x.dtype or weight.shape[0] <= rows:
-        result = x @ weight.to(x.dtype).T
-    else:
-        result = x.new_empty(x.shape[0], weight.shape[0])
-        for start in range(0, weight.shape[0], rows):
-            result[:, start : start + rows] = x @ weight[start : start + rows].to(x.dtype).T
+    """``x`` [T, in] times ``weight`` [out, in] transposed, in ``x``'s dtype."""
+    result = multiply(x, weight)
     return result if bias is None else result + bias.to(x.dtype)

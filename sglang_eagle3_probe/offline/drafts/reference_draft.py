@@ -37,11 +37,18 @@ Context = list[Keys]
 @dataclass(frozen=True)
 class Output:
     """What a step gives for R rows: ``normed`` [R, G] goes to the head, ``hidden`` [R, G] is the
-    recurrent state, ``own`` the step's keys, one entry a layer."""
+    recurrent state, ``own`` the step's keys, one entry a layer, ``stream`` [R, G] what the last
+    layer gave, from which ``end`` makes the others."""
 
     normed: torch.Tensor
     hidden: torch.Tensor
     own: Context
+    stream: torch.Tensor | None = None
+
+    def at(self, rows: torch.Tensor) -> Output:
+        """Some of the rows, without keys."""
+        stream = None if self.stream is None else self.stream[rows]
+        return Output(self.normed[rows], self.hidden[rows], [], stream)
 
 
 @dataclass(frozen=True)
@@ -275,7 +282,7 @@ class ReferenceDraft:
             context.append(keys)
             at = wanted if index == len(self.layers) - 1 else everything
             stream = layer.finish(x[at], residual[at], positions[at], keys, at, [])
-        return self._output(stream, []), context
+        return self.end(stream, []), context
 
     def follow(
         self,
@@ -305,9 +312,10 @@ class ReferenceDraft:
             own.append(keys)
             chain = [*(step[index] for step in earlier), keys]
             stream = layer.finish(x, residual, positions, context[index], last, chain)
-        return self._output(stream, own)
+        return self.end(stream, own)
 
-    def _output(self, stream: torch.Tensor, own: Context) -> Output:
+    def end(self, stream: torch.Tensor, own: Context) -> Output:
+        """What follows the last layer, [R, G]."""
         normed = stream
         if self.plan.last_norm == "own":
             weight = self.weights.norm("norm.weight", self.plan.hidden)
@@ -315,7 +323,7 @@ class ReferenceDraft:
         elif self.plan.last_norm == "target":
             weight = self.weights.target_tensor(NORMS, "last norm")
             normed = rms_norm(stream, weight, self.plan.eps)
-        return Output(normed, normed if self.plan.norm_output else stream, own)
+        return Output(normed, normed if self.plan.norm_output else stream, own, stream)
 
     def run(
         self, next_ids: torch.Tensor, features: torch.Tensor, positions: torch.Tensor

@@ -8,8 +8,10 @@ not, is it as good as its trainer says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -20,40 +22,45 @@ from sglang_eagle3_probe.analysis.prediction import (
     PredictionError,
     parse,
 )
-from sglang_eagle3_probe.capture.layout import PieceInfo
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
 from sglang_eagle3_probe.checkpoint.files import opened, read_exactly
 from sglang_eagle3_probe.checkpoint.reader import TRAINER_NOTES
 from sglang_eagle3_probe.offline.captured import CapturedRequest
+from sglang_eagle3_probe.offline.captured_ranks import RanksKnown
 from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft
-from sglang_eagle3_probe.offline.replaying.replay_play import (
-    Chosen,
-    Played,
-    everything,
-    play,
-    thinned,
+from sglang_eagle3_probe.offline.drafts.together import together
+from sglang_eagle3_probe.offline.replaying.choice import (
+    LARGE,
+    STEPS,
+    affordable,
+    foremost,
+    spread,
+    take,
 )
-from sglang_eagle3_probe.offline.replaying.replay_rows import Rows, rows_of
-from sglang_eagle3_probe.offline.replaying.variations import BASE, Variation, variations
+from sglang_eagle3_probe.offline.replaying.outcomes import Outcome, outcome_of, picked
+from sglang_eagle3_probe.offline.replaying.replay_play import Played, begin, everything, play
+from sglang_eagle3_probe.offline.replaying.replay_rows import Rows
+from sglang_eagle3_probe.offline.replaying.trials import Scene, screened, tried
+from sglang_eagle3_probe.offline.replaying.variations import BASE, variations
 
-CHANGE_FEATURES = {"fc", "fc_norm", "norm_before_fc", "slot_order"}
-"""Fields of a plan that change what ``features`` gives."""
-OPERATIONS = 1e12
-"""Multiplications and additions of one variation: some seconds on two cores."""
+Found = TypeVar("Found")
 TOKENS = 16
 """So many times the rows of a variation are taken from captures."""
 WHOLE = 4
 """So many times the rows of a variation are judged for the draft as configured."""
 LEAST = 16
 """Rows or rounds; a share of fewer is noise."""
-STEPS = 3
-"""Steps judged where a capture does not say how many were drafted."""
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Draft tokens of the engine and of a variation, at one step: given the same tokens before."""
+class RankAgreement:
+    """Ranks of the target's token where a draft was refused: of the engine, and of the replay.
 
+    Attributes:
+        known: in the captures. same: of those compared. ties: differ within rounding.
+    """
+
+    known: RanksKnown
     same: int
     ties: int
     compared: int
@@ -64,46 +71,18 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One variation over all requests.
-
-    Attributes:
-        accuracy: teacher-forced, a step; of rows whose target is known.
-        leading: int64 [N], right steps from the first on, a row with all steps known.
-        agreement: a step; empty without captured rounds.
-        failed: why it could not be run; empty if it was.
-    """
-
-    variation: Variation
-    accuracy: tuple[Share, ...] = ()
-    leading: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
-    agreement: tuple[Agreement, ...] = ()
-    failed: str = ""
-
-    @property
-    def length(self) -> float | None:
-        """Accept length of chains started at these rows: 1 + mean of right steps."""
-        return 1 + float(self.leading.double().mean()) if len(self.leading) else None
-
-    @property
-    def different(self) -> Share:
-        """Of the engine's tokens, those that differ by more than rounding; all steps."""
-        return Share(
-            sum(a.different for a in self.agreement), sum(a.compared for a in self.agreement)
-        )
-
-
-@dataclass(frozen=True)
 class Replay:
     """Everything that was found.
 
     Attributes:
         rows, rounds: captured and taken. whole: the draft as configured, on all of them that have
             something to judge, or of a large draft on some.
-        outcomes: all variations on the same thinned rows, the draft as configured first.
+        outcomes: all variations on the same fewer rows, the draft as configured first. Of a large
+            draft, those that were set aside are judged on fewer still.
         free: share of right tokens a step, where the draft reads its own choices, from the rows
             that the engine started its rounds at.
         hidden: median relative error of the recurrent states a step; empty: not captured.
+        ranks: of the target's token where a draft was refused, in chains; None: no rounds.
         handed: ids captured beside the states that are the next token's, with the shift that fits
             most of them.
         skipped: requests not replayed and why.
@@ -128,6 +107,7 @@ class Replay:
     outcomes: tuple[Outcome, ...]
     free: tuple[Share, ...]
     hidden: tuple[float, ...]
+    ranks: RankAgreement | None
     handed: tuple[int, Share] | None
     skipped: tuple[str, ...]
     trainer: Prediction | None
@@ -160,33 +140,53 @@ def replay(
         CheckpointError: nothing could be replayed.
     """
     most = affordable(draft)
-    taken, infos, skipped = _take(requests, TOKENS * most if tokens is None else tokens)
+    taken, infos, skipped = take(requests, TOKENS * most if tokens is None else tokens)
     info = infos[0]
     steps = max(r.steps for r in taken) or STEPS
     dtype = info.dtype
     progress(f"{len(taken)} requests, {sum(r.count for r in taken)} tokens")
-    chosen = _thin([everything(r) for r in taken], WHOLE * most, WHOLE * most)
+    chosen = spread([everything(r) for r in taken], WHOLE * most, WHOLE * most // 2)
     judged, compared = sum(len(c.rows) for c in chosen), sum(len(c.rounds) for c in chosen)
     if max(judged, compared) < LEAST:
         raise CheckpointError(
             f"the captures hold {judged} tokens of answers and {compared} rounds; fewer than "
             f"{LEAST} say nothing of a draft. Fix: capture longer answers, or more requests."
         )
-    features = [draft.features(r.aux) for r in taken]
-    played = [
-        play(draft, BASE, r, c, steps, features=f, engine_dtype=dtype, free=True)
-        for r, c, f in zip(taken, chosen, features, strict=True)
-    ]
-    whole = _outcome(BASE, played)
-    few = _thin(chosen, most if rows is None else rows, most // 2 if rounds is None else rounds)
-    base = _outcome(BASE, [_picked(*each) for each in zip(played, chosen, few, strict=True)])
-    outcomes = [base]
+    features = _all(together([partial(draft.features, r.aux) for r in taken]))
+    begun = _all(
+        together(
+            [partial(begin, draft, *each) for each in zip(taken, chosen, features, strict=True)]
+        )
+    )
+    played = _all(
+        together(
+            [
+                partial(play, draft, BASE, r, c, steps, begun=b, engine_dtype=dtype, whole=True)
+                for r, c, b in zip(taken, chosen, begun, strict=True)
+            ]
+        )
+    )
+    whole = outcome_of(BASE, played)
+    rows_wanted = most if rows is None else rows
+    rounds_wanted = most // 2 if rounds is None else rounds
+    is_large = most < LARGE
+    few = (
+        foremost(taken, chosen, rows_wanted, rounds_wanted)
+        if is_large
+        else spread(chosen, rows_wanted, rounds_wanted)
+    )
+    few_played = [picked(*each) for each in zip(played, chosen, few, strict=True)]
+    scene = Scene(draft, taken, few, features, begun, steps, dtype)
+    wanted = [v for v in variations(draft, info) if v.name != BASE.name] if vary else []
+    progress(f"{len(wanted)} variations")
+    trees = any(r.rounds is not None and not r.rounds.is_chain for r in taken)
+    theta = draft.weights.draft.facts.trained_rope_theta
+    # A tree is compared as a whole: its first tokens do not tell what the engine computes.
+    if is_large and rows is None and not (trees and whole.different.hits):
+        outcomes = screened(scene, wanted, few_played, theta)
+    else:
+        outcomes = tried(scene, wanted)
     boundaries = tuple(info.boundaries)
-    for variation in variations(draft, info) if vary else ():
-        if variation.name == BASE.name:
-            continue
-        progress(variation.name)
-        outcomes.append(_tried(draft, variation, taken, few, features, steps, dtype))
     return Replay(
         requests=len(taken),
         rows=sum(r.count for r in taken),
@@ -194,133 +194,40 @@ def replay(
         steps=steps,
         engine_dtype=dtype,
         greedy=all(r.greedy for r in taken),
-        trees=any(r.rounds is not None and not r.rounds.is_chain for r in taken),
+        trees=trees,
         boundaries=boundaries,
         trained_boundaries=_trained_boundaries(draft),
         theta=draft.plan.rope.theta,
-        trained_theta=draft.weights.draft.facts.trained_rope_theta,
+        trained_theta=theta,
         state_width=taken[0].aux.shape[1],
         draft_width=draft.plan.hidden,
         slots=draft.plan.slots,
         whole=whole,
-        outcomes=tuple(outcomes),
+        outcomes=(outcome_of(BASE, few_played), *outcomes),
         free=_free(played),
         hidden=_hidden(played),
+        ranks=_ranks(taken, played),
         handed=_handed(taken),
         skipped=tuple(skipped),
         trainer=trainer_notes(draft),
     )
 
 
-def _shape(rows: Rows) -> tuple[int, int, int]:
-    return rows.steps, rows.topk, rows.nodes
-
-
-def affordable(draft: ReferenceDraft) -> int:
-    """Rows to try a variation on: within ``OPERATIONS``, 128 at least and 4096 at most."""
-    numbers = sum(
-        shape[0] * shape[1]
-        for name, shape in draft.weights.shapes.items()
-        if len(shape) == 2 and name not in ("fc.weight", "embed_tokens.weight")
-    )
-    return int(min(4096, max(128, OPERATIONS / (2 * STEPS * max(1, numbers)))))
-
-
-def _take(
-    requests: Iterable[CapturedRequest], tokens: int
-) -> tuple[list[Rows], list[PieceInfo], list[str]]:
-    taken: list[Rows] = []
-    infos: list[PieceInfo] = []
-    skipped: list[str] = []
-    for request in requests:
-        found = rows_of(request)
-        if isinstance(found, str):
-            skipped.append(found)
-            continue
-        drafting = [r for r in taken if r.rounds is not None]
-        if drafting and found.rounds is not None and _shape(found) != _shape(drafting[0]):
-            skipped.append(f"{found.request}: drafted with other steps, topk or draft tokens")
-            continue
-        taken.append(found)
-        infos.append(request.info)
-        if sum(r.count for r in taken) >= tokens:
-            break
-    if not taken:
-        why = "; ".join(skipped[:3]) or "there are no requests"
-        raise CheckpointError(
-            f"no captured request can be replayed ({why}). Fix: serve with --disable-radix-cache "
-            "or flush the cache, and capture whole requests from their first token on."
-        )
-    return taken, infos, skipped
-
-
-def _thin(chosen: Sequence[Chosen], rows: int, rounds: int) -> list[Chosen]:
-    all_rows = sum(len(c.rows) for c in chosen) or 1
-    all_rounds = sum(len(c.rounds) for c in chosen) or 1
-    return [
-        thinned(
-            c,
-            -(-rows * len(c.rows) // all_rows),
-            -(-rounds * len(c.rounds) // all_rounds),
-        )
-        for c in chosen
-    ]
-
-
-def _picked(played: Played, whole: Chosen, few: Chosen) -> Played:
-    """The part of a result that belongs to fewer rows and rounds."""
-    at = torch.searchsorted(whole.rows, few.rows)
-    rounds = torch.searchsorted(whole.rounds, few.rounds)
-    same = played.same[rounds] if played.same is not None else None
-    tie = played.tie[rounds] if played.tie is not None else None
-    return Played(played.right[at], played.known[at], same, tie)
-
-
-def _tried(
-    draft: ReferenceDraft,
-    variation: Variation,
-    taken: Sequence[Rows],
-    few: Sequence[Chosen],
-    features: Sequence[torch.Tensor],
-    steps: int,
-    dtype: str,
-) -> Outcome:
-    kept = not variation.slots and not CHANGE_FEATURES.intersection(variation.changes)
-    try:
-        played = [
-            play(draft, variation, r, c, steps, features=f if kept else None, engine_dtype=dtype)
-            for r, c, f in zip(taken, few, features, strict=True)
-        ]
-    except CheckpointError as error:
-        return Outcome(variation, failed=str(error))
-    return _outcome(variation, played)
-
-
-def _outcome(variation: Variation, played: Sequence[Played]) -> Outcome:
-    right = torch.cat([p.right & p.known for p in played])
-    known = torch.cat([p.known for p in played])
-    accuracy = tuple(
-        Share(int(right[:, k].sum()), int(known[:, k].sum())) for k in range(right.shape[1])
-    )
-    leading = right[known.all(dim=1)].cumprod(1).sum(1)
-    same = [p.same for p in played if p.same is not None]
-    ties = [p.tie for p in played if p.tie is not None]
-    agreement: tuple[Agreement, ...] = ()
-    if same:
-        all_same, all_ties = torch.cat(same), torch.cat(ties)
-        agreement = tuple(
-            Agreement(int(all_same[:, k].sum()), int(all_ties[:, k].sum()), len(all_same))
-            for k in range(all_same.shape[1])
-        )
-    return Outcome(variation, accuracy, leading, agreement)
+def _all(found: Sequence[Found | Exception]) -> list[Found]:
+    good: list[Found] = []
+    for each in found:
+        if isinstance(each, Exception):
+            raise each
+        good.append(each)
+    return good
 
 
 def _free(played: Sequence[Played]) -> tuple[Share, ...]:
-    right = [p.free & p.free_known for p in played if p.free is not None]
-    known = [p.free_known for p in played if p.free_known is not None]
-    if not right:
+    known = [p.whole.free_known for p in played if p.whole is not None]
+    if not known:
         return ()
-    all_right, all_known = torch.cat(right), torch.cat(known)
+    all_known = torch.cat(known)
+    all_right = torch.cat([p.whole.free for p in played if p.whole is not None]) & all_known
     return tuple(
         Share(int(all_right[:, k].sum()), int(all_known[:, k].sum()))
         for k in range(all_right.shape[1])
@@ -328,10 +235,29 @@ def _free(played: Sequence[Played]) -> tuple[Share, ...]:
 
 
 def _hidden(played: Sequence[Played]) -> tuple[float, ...]:
-    errors = [p.hidden for p in played if p.hidden is not None]
+    errors = [w.hidden for p in played if (w := p.whole) is not None and w.hidden is not None]
     if not errors:
         return ()
     return tuple(torch.cat(errors).median(dim=0).values.tolist())
+
+
+def _ranks(taken: Sequence[Rows], played: Sequence[Played]) -> RankAgreement | None:
+    known = [r.ranks for r in taken if r.ranks is not None]
+    found = [p.whole.ranks for p in played if p.whole is not None]
+    if not known:
+        return None
+    whole = RanksKnown(
+        sum(k.refused for k in known),
+        sum(k.told for k in known),
+        sum(k.known for k in known),
+        next((k.why for k in known if k.why), ""),
+    )
+    if not found:
+        return RankAgreement(whole, 0, 0, 0)
+    theirs, mine, low, high = torch.cat(found).T
+    same = theirs == mine
+    ties = ~same & (low <= theirs) & (theirs <= high)
+    return RankAgreement(whole, int(same.sum()), int(ties.sum()), len(theirs))
 
 
 def _handed(taken: Sequence[Rows]) -> tuple[int, Share] | None:

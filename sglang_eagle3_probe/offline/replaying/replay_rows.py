@@ -13,6 +13,7 @@ import torch
 from sglang_eagle3_probe.checkpoint.files import shown
 from sglang_eagle3_probe.checkpoint.safetensors_file import read_description
 from sglang_eagle3_probe.offline.captured import CapturedRequest
+from sglang_eagle3_probe.offline.captured_ranks import RanksKnown
 from sglang_eagle3_probe.offline.stored_tensors import load_tensor
 
 
@@ -24,12 +25,18 @@ class Rounds:
         rows: int64 [R], the row that each round starts at: one before its root.
         node_ids: int64 [R, D-1], submitted nodes without the root. parents: of these, -1: the root.
         hidden: [R, S, K, G], recurrent states; None: not captured.
+        correct: int64 [R], correct drafts. following: int64 [R], the target's token after these.
+        ranks: int64 [R], of that token in the draft's distribution, as the engine's own logits have
+            it; -1: not known.
     """
 
     rows: torch.Tensor
     node_ids: torch.Tensor
     parents: torch.Tensor
     hidden: torch.Tensor | None
+    correct: torch.Tensor
+    following: torch.Tensor
+    ranks: torch.Tensor
 
     @property
     def is_chain(self) -> bool:
@@ -48,6 +55,7 @@ class Rows:
         choices: int64 [L], the target's first choice for each position; -1: not known, as in the
             prompt.
         rounds: None: nothing was drafted.
+        ranks: of how many rounds those are known.
         handed_ids: int64 [T], what the engine gave the draft beside the rows; -1: not known.
     """
 
@@ -56,6 +64,7 @@ class Rows:
     aux: torch.Tensor
     choices: torch.Tensor
     rounds: Rounds | None
+    ranks: RanksKnown | None
     handed_ids: torch.Tensor
     greedy: bool
     steps: int  # 0, as the two below: nothing was drafted
@@ -109,6 +118,7 @@ def rows_of(request: CapturedRequest) -> Rows | str:
         aux=request.aux[:count],
         choices=_choices(request, ids),
         rounds=_rounds(request, count),
+        ranks=request.ranks,
         handed_ids=_handed(request, count),
         greedy=request.info.greedy,
         **_shape(request),
@@ -168,6 +178,9 @@ def _rounds(request: CapturedRequest, count: int) -> Rounds | None:
         found["node_ids"][kept][:, 1:],
         parents,
         hidden[kept] if hidden is not None else None,
+        (found["accepted_nodes"][kept] >= 0).sum(dim=1) - 1,
+        found["bonus_ids"][kept],
+        found["ranks"][kept],
     )
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from sglang_eagle3_probe.analysis.intervals import Interval
 from sglang_eagle3_probe.analysis.intervals_of_differences import share_difference
 from sglang_eagle3_probe.analysis.prediction import LARGE
-from sglang_eagle3_probe.offline.replaying.replay import Outcome, Replay
+from sglang_eagle3_probe.offline.replaying.outcomes import CERTAIN, Outcome, difference
+from sglang_eagle3_probe.offline.replaying.replay import Replay
 from sglang_eagle3_probe.offline.replaying.variations import IDS_FIX, SHIFTED_IDS
 
 Kind = Literal["engine", "states", "weak", "healthy"]
 DIFFERENT = 0.02
 """An engine's tokens differ when surely more than this share of them do, rounding left out."""
-CERTAIN = 3.0
-"""Standard errors: over twenty variations are tried, so one of them is at two by chance."""
 LEAST_GAIN = 0.02
 """Tokens of accept length. Less is not worth a change."""
 WEAK = 0.4
@@ -55,15 +53,12 @@ class Gain:
 
 
 def gains(replay: Replay) -> list[Gain]:
-    """Of every variation that ran, largest first."""
-    base = replay.base.leading.double()
+    """Of every variation that ran to the end, largest first."""
     found = []
     for outcome in replay.outcomes[1:]:
-        if outcome.failed or not len(base) or len(outcome.leading) != len(base):
-            continue
-        difference = outcome.leading.double() - base
-        spread = float(difference.std()) if len(difference) > 1 else math.inf
-        found.append(Gain(outcome, float(difference.mean()), spread / math.sqrt(len(base))))
+        apart = None if outcome.set_aside else difference(outcome, replay.base)
+        if apart is not None:
+            found.append(Gain(outcome, apart.mean, apart.error))
     return sorted(found, key=lambda gain: -gain.mean)
 
 
@@ -216,7 +211,7 @@ def _engine(replay: Replay) -> Verdict:
 
 def _explains(replay: Replay) -> Outcome | None:
     """The variation that drafts what the engine drafted, if one does."""
-    ran = [o for o in replay.outcomes[1:] if o.different.seen and not o.failed]
+    ran = [o for o in replay.outcomes[1:] if o.different.seen and not o.failed and not o.set_aside]
     base = replay.base.different
     best = min(ran, key=lambda o: o.different.hits, default=None)
     if best is None or (best.different.share or 0.0) > DIFFERENT:

@@ -53,6 +53,7 @@ class Variation:
     slots: tuple[int, ...] = ()
 
 
+TRAINED = "as its files say it was trained"
 BASE = Variation("as configured", "computes what its files say", "as it is served", "")
 
 
@@ -305,7 +306,7 @@ def _trained(draft: ReferenceDraft) -> Iterator[Variation]:
     if changes:
         words = ", ".join(f"{name} {value}" for name, value in changes.items())
         yield Variation(
-            "as its files say it was trained",
+            TRAINED,
             f"runs it with {words}",
             f"with {words}, which SGLang does not read",
             "run sglang-eagle3-probe doctor: its findings say for each of these what to do",

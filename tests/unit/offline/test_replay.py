@@ -23,12 +23,14 @@ from simulated_engine import Engine  # noqa: E402
 from sglang_eagle3_probe.cli.main import main  # noqa: E402
 from sglang_eagle3_probe.offline.captured import read_requests  # noqa: E402
 from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft  # noqa: E402
+from sglang_eagle3_probe.offline.replaying import replay as replaying  # noqa: E402
 from sglang_eagle3_probe.offline.replaying.replay import Replay, replay  # noqa: E402
 from sglang_eagle3_probe.offline.replaying.replay_verdict import (  # noqa: E402
     Verdict,
     first_difference,
     verdict,
 )
+from sglang_eagle3_probe.report.replay import lines  # noqa: E402
 
 NAME = "deepseek-draft-embed"
 TRAINED = (0, 3, 6)
@@ -168,6 +170,53 @@ def test_faults_are_named(name: str, made: Made) -> None:
     assert fault.says in judged.sentence, judged
     assert fault.fix in judged.fix, judged
     assert (found.whole.different.hits > 0) == (fault.kind == "engine")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "slots permuted",
+        "embedding not captured",
+        "offsets read as ids",
+        "state handed on after the norm",
+    ],
+)
+def test_faults_of_large_drafts_are_named_from_a_first_look(
+    name: str, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "affordable", lambda _draft: 200)
+    fault, label = FAULTS[name], "large-" + name.replace(" ", "-")
+    folder = fault.draft(made.work / f"draft-{label}")
+    found = replay(
+        read_requests(made.capture(label, folder, fault.engine)),
+        ReferenceDraft.load(folder, target=made.target),
+    )
+    judged = verdict(found)
+    assert judged.kind == fault.kind, judged
+    assert fault.says in judged.sentence, judged
+    aside = [o for o in found.outcomes if o.set_aside]
+    ended = [o for o in found.outcomes if not o.set_aside and not o.failed]
+    assert len(aside) > len(ended) > 1
+    # Rows near the end of an answer do not know the targets of all steps.
+    assert {len(o.leading) for o in ended} == {len(found.base.leading)}
+    assert 150 < len(found.base.leading) <= 200
+    assert {len(o.leading) for o in aside} <= {99, 100}
+    assert {o.length for o in aside} == {None}
+    text = "\n".join(line.text for line in lines(found, judged, 200))
+    assert f"{len(aside)} variations without an accept length" in text
+
+
+def test_rows_asked_for_are_judged_in_every_variation(
+    made: Made, draft: Path, healthy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "affordable", lambda _draft: 200)
+    found = replay(
+        read_requests(healthy), ReferenceDraft.load(draft, target=made.target), rows=96, rounds=32
+    )
+    assert len({len(o.leading) for o in found.outcomes if not o.failed}) == 1
+    assert 70 < len(found.base.leading) <= 96
+    assert not any(o.set_aside for o in found.outcomes)
+    assert verdict(found).kind == "healthy"
 
 
 def test_the_fix_for_permuted_slots_repairs_the_draft(made: Made, draft: Path) -> None:

@@ -23,7 +23,7 @@ from sglang_eagle3_probe.trace.records import Ranks
 
 CODES = {
     *("E3P603", "E3P604", "E3P605", "E3P606", "E3P607", "E3P608", "E3P609"),
-    *("E3P630", "E3P631", "E3P632"),
+    *("E3P630", "E3P631", "E3P632", "E3P633"),
 }
 GOOD, WEAK = (0.76, 0.74, 0.72), (0.45, 0.4, 0.4)
 
@@ -190,6 +190,15 @@ def test_pruned(tmp_path: Path) -> None:
     finding = one(judged(tmp_path / "a", traffic(many.records)), "E3P630")
     assert finding.severity == "note"
     few = served(requests=24, topk=4, causes=("pruned", *("ranked_5_8",) * 9))
+    assert judged(tmp_path / "b", traffic(few.records)) == {}
+
+
+def test_unexpanded(tmp_path: Path) -> None:
+    many = served(requests=24, topk=4, causes=("unexpanded", "ranked_5_8"))
+    finding = one(judged(tmp_path / "a", traffic(many.records)), "E3P633")
+    assert finding.severity == "note"
+    assert "--speculative-eagle-topk" in finding.fix
+    few = served(requests=24, topk=4, causes=("unexpanded", *("ranked_5_8",) * 9))
     assert judged(tmp_path / "b", traffic(few.records)) == {}
 
 

@@ -334,6 +334,12 @@ def test_what_was_not_looked_at_is_a_loss(tmp_path: Path) -> None:
     assert finding.severity == "note"
     assert "12 verify forwards whose refusals were overwritten" in finding.message
     assert "2 of_a_newer_probe" in finding.message
+    assert "max-running-requests" not in finding.fix
+    not_fitting = Losses(missed={"refusal_request": 7})
+    finding = one(tmp_path / "fit", "E3P901", samples.clean(), losses=not_fitting)
+    assert "7 requests of verify forwards whose draft logits did not fit" in finding.message
+    assert "lower --max-running-requests" in finding.fix
+    assert "report it" not in finding.fix
 
 
 def test_killed_server_is_a_note(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from sglang_eagle3_probe.device import refusals as logits_module
 from sglang_eagle3_probe.host.call import Binder, Call
 from sglang_eagle3_probe.taps import counting
 from sglang_eagle3_probe.taps import refusals as module
@@ -49,6 +50,7 @@ class FakeSession:
 @dataclass
 class Request:
     rid: str
+    req_pool_idx: int | None = None
     spec_verify_ct: int = 0
     is_retracted: bool = False
     ended: bool = False
@@ -206,6 +208,26 @@ def test_rounds_are_joined_to_requests_though_batches_change(
     assert listed(server) == [("d-c", 0, 0, 3), ("d-a", 0, 1, 2), ("d-c", 1, 0, None),
                               ("d-c", 2, 1, 6)]  # fmt: skip
     assert server.session.missed == {}
+
+
+def test_requests_that_do_not_fit_are_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_DRAINS", frozenset(range(1, 99)))
+    # Of 8 places 4 fit.
+    monkeypatch.setattr(logits_module, "MAX_BYTES", 4 * 4 * DRAFT * STEPS)
+    server = Server(monkeypatch)
+    a, b = Request("a", 3), Request("b", 5)
+    batch = Batch([a, b], torch.tensor([3, 5]))
+    server.extend(batch, torch.stack([ORDER, ORDER]))
+    result = server.verify(batch, [torch.stack([ORDER, ORDER])] * 2, [1, 1], [3, 3])
+    server.resolve(batch, result)
+    later = server.verify(batch, [torch.stack([ORDER, ORDER])] * 2, [1, 1], [3, 3])
+    server.resolve(batch, later)
+    assert listed(server)[:2] == [("d-a", 0, 0, 3), ("d-b", 0, 0, None)]
+    assert server.session.missed == {"refusal_request": 2}
+    said = [line for line in server.session.lines if "places for 8 requests" in line]
+    assert len(said) == 1
+    assert "draft logits of 4 fit" in said[0]
+    assert "Fix: lower --max-running-requests" in said[0]
 
 
 def test_a_v1_worker_is_left_alone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

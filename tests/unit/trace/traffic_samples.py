@@ -61,13 +61,19 @@ def end(rid: str, rounds: int, **changes: Any) -> RequestEnd:
 
 def refusals(*rows: tuple[str, int, int, int | None, bool | None]) -> Refusals:
     """(rid, round, position, rank, target_argmax_matches) each."""
-    columns = list(zip(*rows, strict=True)) or [()] * 5
+    return unexpanded(*((*row, False) for row in rows))
+
+
+def unexpanded(*rows: tuple[str, int, int, int | None, bool | None, bool]) -> Refusals:
+    """The same, and whether the draft was not run on the last right draft."""
+    columns = list(zip(*rows, strict=True)) or [()] * 6
     return Refusals(
         rids=list(columns[0]),
         rounds=list(columns[1]),
         positions=list(columns[2]),
         ranks=list(columns[3]),
         target_argmax_matches=list(columns[4]),
+        unexpanded=list(columns[5]),
     )
 
 
@@ -169,7 +175,7 @@ def _draw(source: random.Random, causes: tuple[str, ...], steps: int, correct: i
 
 
 def _refusals(record: VerifyRound, told: list[str], topk: int) -> Refusals:
-    return refusals(
+    return unexpanded(
         *(
             (
                 record.rids[i],
@@ -177,6 +183,7 @@ def _refusals(record: VerifyRound, told: list[str], topk: int) -> Refusals:
                 record.correct_drafts[i],
                 {"pruned": topk, **RANKS}.get(cause),
                 cause == "sampling",
+                cause == "unexpanded",
             )
             for i, cause in enumerate(told)
             if cause and cause != "unknown"

@@ -1,0 +1,1 @@
+"""What scripts/check_dashboard holds the Grafana dashboard against."""
