@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -166,6 +167,16 @@ def test_facts_of_the_wiring_records(session: Session) -> None:
     assert found.not_taken == ("x",)
     assert found.map_in_force
     assert not found.unit_was_set
+
+
+@pytest.mark.parametrize("by_source", [False, True])
+def test_patched_source_counts_as_the_patches(session: Session, by_source: bool) -> None:
+    """Also where the user leaves the plugin's own patches off."""
+    session.settings = replace(session.settings, patches=frozenset())
+    session.layer_ids = samples.layer_ids([-1, 2, 5])
+    session.layer_ids.source_patched = by_source
+    expected = {"embedding_capture", "capture_order"} if by_source else set()
+    assert live_facts(session).patches == expected
 
 
 # -- when and where -----------------------------------------------------------------------------
