@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from sglang_eagle3_probe.offline.drafts.drafting import ChainStep, chain, paths, ranks, tree
+from sglang_eagle3_probe.offline.drafts.drafting import ChainStep, chain, ranks
 from sglang_eagle3_probe.offline.drafts.reference_draft import Context, Output, ReferenceDraft
+from sglang_eagle3_probe.offline.drafts.tree_drafting import Rounding, paths, tree
 from sglang_eagle3_probe.offline.replaying.replay_rows import Rounds, Rows
 from sglang_eagle3_probe.offline.replaying.variations import EMBEDDING_SLOT, Variation
 
@@ -305,11 +306,16 @@ def _against_trees(
     first = begun.first.at(torch.searchsorted(begun.rows, starts))
     steps, topk, nodes = rows.steps, rows.topk, rounds.node_ids.shape[1] + 1
     grown = tree(draft, begun.context, first, starts, starts, steps, topk, nodes, roots)
-    same = torch.zeros((len(starts), steps), dtype=torch.bool)
+    same = torch.ones((len(starts), steps), dtype=torch.bool)
+    ties = torch.zeros_like(same)
     for index, round_ in enumerate(chosen.rounds.tolist()):
         mine = paths(grown.node_ids[index], grown.parents[index])
         theirs = paths(rounds.node_ids[round_], rounds.parents[round_])
+        if mine == theirs:
+            continue
+        limits = Rounding(grown.candidates, index, rounding, mine, theirs)
         for step in range(steps):
-            same[index, step] = mine[step : step + 1] == theirs[step : step + 1]
-    near = (grown.margins <= rounding * grown.sizes)[:, None]
-    return Played(played.right, played.known, same, ~same & near)
+            if mine[step : step + 1] != theirs[step : step + 1]:
+                same[index, step] = False
+                ties[index, step] = limits.explains(step)
+    return Played(played.right, played.known, same, ties)

@@ -16,8 +16,8 @@ pytest.importorskip("sglang")
 from rig.server import rig_environment  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from sglang_eagle3_probe.offline.drafts.drafting import paths, tree  # noqa: E402
 from sglang_eagle3_probe.offline.drafts.reference_draft import Best, Output  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.tree_drafting import paths, tree  # noqa: E402
 
 from .sglang_trees import SHAPES, STEPS  # noqa: E402
 

@@ -19,8 +19,9 @@ from simulated_engine import load_draft  # noqa: E402
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError  # noqa: E402
 from sglang_eagle3_probe.offline.drafts.draft_weights import Folder  # noqa: E402
-from sglang_eagle3_probe.offline.drafts.drafting import chain, tree  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.drafting import chain  # noqa: E402
 from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft  # noqa: E402
+from sglang_eagle3_probe.offline.drafts.tree_drafting import tree  # noqa: E402
 
 NAME, STEPS, ROWS = "llama-draft", 3, 40
 
