@@ -72,6 +72,14 @@ def test_sglangs_own_metrics_are_in_the_installed_release() -> None:
         assert f'name="{name}"' in source, name
 
 
+def test_sglangs_names_are_asked_for_with_a_colon_and_with_an_underscore() -> None:
+    with_colon = [query for query in queries() if "sglang:" in query]
+    assert len(with_colon) >= 8
+    for query in with_colon:
+        first, second = query.split(" or ")
+        assert second == first.replace("sglang:", "sglang_")
+
+
 def test_the_dashboard_can_be_imported() -> None:
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
