@@ -152,6 +152,19 @@ def plausible(value: Any) -> int | None:
     return value if abs(value) <= MAX_INT else None
 
 
+def number(value: Any) -> float | None:
+    """A finite number of any kind, else None; ``true`` is no number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < 1e30 else None
+
+
+def block(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A nested block of a config; empty when it is none."""
+    found = mapping.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
 def int_list(value: Any) -> tuple[int, ...] | None:
     """A list of whole numbers, else None."""
     if not isinstance(value, (list, tuple)):

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError, CheckpointFacts, plausible
 from sglang_eagle3_probe.checkpoint.files import shown
-from sglang_eagle3_probe.offline.drafts.rotary import RopeSettings, rope_block
+from sglang_eagle3_probe.checkpoint.rope import rope_of
+from sglang_eagle3_probe.offline.drafts.rotary import RopeSettings
 
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 
@@ -211,18 +212,32 @@ def _latent(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) ->
 
 
 def _rope(config: Mapping[str, Any], head_dim: int, latent: LatentSizes | None) -> RopeSettings:
-    theta, block = rope_block(config)
+    """From the object that Transformers 5 makes of the config, as both draft classes read it."""
+    rope = rope_of(config)
+    theta = rope.theta(reads_new=True)
+    if theta <= 0:
+        raise CheckpointError(
+            f"the draft's rotary theta is {theta:g}; a positive number is expected. "
+            "Fix: write the theta of training into the draft's config.json."
+        )
+    scaling = dict(rope.scaling)
     original = plausible(config.get("original_max_position_embeddings"))
-    if block is not None and original and latent is None:
-        block = {**block, "original_max_position_embeddings": original}
-    share = config.get("partial_rotary_factor", (block or {}).get("partial_rotary_factor", 1.0))
+    if original and latent is None:
+        scaling["original_max_position_embeddings"] = original
+    if "mrope_section" in scaling and latent is None:
+        # ``LlamaModel`` says so. Texts have all three positions alike.
+        scaling["rope_type"] = "default"
+    # Of the block alone Transformers makes no attribute, and ``LlamaAttention`` asks for that.
+    share = config.get("partial_rotary_factor", 1.0)
     share = float(share) if isinstance(share, (int, float)) and 0 < share <= 1 else 1.0
+    halves = config.get("rope_is_neox_style", True)
+    pairs = config.get("rope_interleave", True) if latent else not halves
     return RopeSettings(
         size=latent.rope if latent else int(share * head_dim),
         theta=theta,
-        scaling=block,
-        positions=plausible(config.get("max_position_embeddings")) or 8192,
-        pairs=latent is not None and bool(config.get("rope_interleave", True)),
+        scaling=scaling or None,
+        positions=plausible(config.get("max_position_embeddings")) or (4096 if latent else 2048),
+        pairs=bool(pairs),
         latent=latent is not None,
     )
 

@@ -1,7 +1,4 @@
-"""Rotary angles as SGLang's ``layers/rotary_embedding`` (0.5.23) makes them, from a draft's config.
-
-Both layouts of Transformers: ``rope_theta`` with ``rope_scaling`` (4), and ``rope_parameters`` (5).
-"""
+"""Rotary angles as SGLang's ``layers/rotary_embedding`` (0.5.23) makes them."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ import torch
 
 from sglang_eagle3_probe.checkpoint.facts import CheckpointError
 from sglang_eagle3_probe.checkpoint.files import shown
+from sglang_eagle3_probe.checkpoint.rope import DEFAULT_THETA
 
-DEFAULT_THETA = 10000.0
 KINDS = ("default", "linear", "dynamic", "yarn", "llama3")
 
 
@@ -51,22 +48,6 @@ class RopeSettings:
         """A number of the scaling block."""
         found = (self.scaling or {}).get(key)
         return default if found is None or isinstance(found, (bool, str)) else float(found)
-
-
-def rope_block(config: Mapping[str, Any]) -> tuple[float, Mapping[str, Any] | None]:
-    """Theta and scaling block; a theta inside ``rope_parameters`` wins, as in Transformers 5."""
-    block = config.get("rope_parameters")
-    if not isinstance(block, Mapping):
-        block = config.get("rope_scaling")
-    block = block if isinstance(block, Mapping) else None
-    theta = _positive((block or {}).get("rope_theta")) or _positive(config.get("rope_theta"))
-    return theta or DEFAULT_THETA, block
-
-
-def _positive(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
-        return None
-    return float(value)
 
 
 class Rotary:

@@ -12,10 +12,10 @@ from itertools import permutations
 from typing import Any
 
 from sglang_eagle3_probe.capture.layout import PieceInfo
+from sglang_eagle3_probe.checkpoint.rope import DEFAULT_THETA, rope_of
 from sglang_eagle3_probe.host.conventions import Unserved, ids_to_write
 from sglang_eagle3_probe.offline.drafts.draft_weights import EMBEDDINGS, HEADS, NORMS
 from sglang_eagle3_probe.offline.drafts.reference_draft import ReferenceDraft
-from sglang_eagle3_probe.offline.drafts.rotary import DEFAULT_THETA, rope_block
 
 EMBEDDING_SLOT = -1
 """In ``Variation.slots``: the target's embedding of the row's own token, boundary 0."""
@@ -239,7 +239,7 @@ def _rope(draft: ReferenceDraft) -> Iterator[Variation]:
     thetas = {now * 10: "ten times", now / 10: "a tenth", DEFAULT_THETA: "the default"}
     target = draft.weights.target
     if target is not None:
-        thetas[rope_block(target.facts.text_config)[0]] = "the target's"
+        thetas[rope_of(target.facts.text_config).theta(reads_new=True)] = "the target's"
     for theta, words in thetas.items():
         if theta == now:
             continue
@@ -248,7 +248,7 @@ def _rope(draft: ReferenceDraft) -> Iterator[Variation]:
             f"rotates with theta {theta:g}, not {now:g}",
             f"with rotary theta {theta:g}, not {now:g}",
             f'set "rope_theta": {theta:g} in the draft\'s config.json, and the same in '
-            '"rope_parameters" where it has that block',
+            '"rope_parameters" or "rope_scaling" where one of these names a theta',
             {"theta": theta},
         )
     if draft.plan.rope.kind != "default":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.host.conventions import release as release_numbers
@@ -85,19 +84,6 @@ def some(names: Iterable[str], most: int = 6) -> str:
     listed = sorted(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
-
-
-def number(value: Any) -> float | None:
-    """A finite number of any kind, else None; ``true`` is no number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if abs(value) < 1e30 else None
-
-
-def block(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A nested block of a config; empty when it is none."""
-    found = mapping.get(name)
-    return found if isinstance(found, Mapping) else {}
 
 
 def plain_llama(situation: Situation) -> bool:

@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from sglang_eagle3_probe.checkpoint.facts import Situation
+from sglang_eagle3_probe.checkpoint.facts import Situation, number
+from sglang_eagle3_probe.checkpoint.rope import Rope, kind_of, rope_of
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import (
     StaticRule,
     key,
     known_class,
-    number,
     seen_key,
     since,
 )
-from sglang_eagle3_probe.rules.static.rope import Rope, kind_of, rope_of
 
 PAGE = Page(
     checks="Rotary theta and scaling of the draft in both layouts: `rope_theta` / `rope_scaling`, "

@@ -8,9 +8,9 @@ config allows, unless SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN is set (read in 
 from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
+from sglang_eagle3_probe.checkpoint.rope import context_lengths
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import LLAMA, MLA, StaticRule, key, target_key, whole
-from sglang_eagle3_probe.rules.static.rope import context_lengths
 
 PAGE = Page(
     checks="The context length derived from the draft's config against `--context-length`, or "

@@ -9,9 +9,9 @@ trainers have ignored the key (SpecForge#265), and configs have named another th
 from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
+from sglang_eagle3_probe.checkpoint.rope import rope_of
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, key, known_class, since, target_key
-from sglang_eagle3_probe.rules.static.rope import rope_of
 
 PAGE = Page(
     checks="The rotary theta that SGLang takes for the draft: against the `trained_rope_theta` of "

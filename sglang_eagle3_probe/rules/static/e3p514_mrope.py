@@ -7,9 +7,9 @@ rope block holds ``mrope_section``; text-only targets leave it empty.
 from __future__ import annotations
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
+from sglang_eagle3_probe.checkpoint.rope import rope_of
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import LLAMA, StaticRule, key, served_class, target_key
-from sglang_eagle3_probe.rules.static.rope import rope_of
 
 PAGE = Page(
     checks="`mrope_section` in the draft's rope block against the target's.",

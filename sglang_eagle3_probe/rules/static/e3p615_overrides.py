@@ -12,9 +12,9 @@ from typing import Any
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.checkpoint.overrides import ARGUMENT, ROPE_BLOCKS, override_args
+from sglang_eagle3_probe.checkpoint.rope import rope_of
 from sglang_eagle3_probe.rules.base import Page, Result, Seen
 from sglang_eagle3_probe.rules.static.base import StaticRule, key, since, some
-from sglang_eagle3_probe.rules.static.rope import rope_of
 
 PAGE = Page(
     checks="Which keys of `--json-model-override-args` change the draft's config, and whether they "

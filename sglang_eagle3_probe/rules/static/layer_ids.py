@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sglang_eagle3_probe.checkpoint.facts import Situation, int_list
+from sglang_eagle3_probe.checkpoint.facts import Situation, block, int_list
 from sglang_eagle3_probe.host.conventions import (
     Unserved,
     by_source_diffs,
@@ -21,7 +21,6 @@ from sglang_eagle3_probe.rules.base import Seen
 from sglang_eagle3_probe.rules.static.base import (
     NESTED,
     TOP,
-    block,
     eagle3_served,
     key,
     target_key,

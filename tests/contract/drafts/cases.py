@@ -47,6 +47,19 @@ ROPES: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "partial rotary": {"partial_rotary_factor": 0.5},
+    "partial rotary in the block": {
+        "rope_theta": None, "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    },
+    "both blocks": {
+        "rope_theta": 5e5,
+        "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 7.0},
+        "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    },
+    "an empty block": {"rope_parameters": {"rope_theta": 7.0}, "rope_scaling": {}},
+    "pairs": {"rope_is_neox_style": False},
+    "no max_position_embeddings": {
+        "max_position_embeddings": None, "rope_scaling": {"rope_type": "yarn", "factor": 4.0},
+    },
 }  # fmt: skip
 
 

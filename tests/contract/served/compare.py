@@ -10,12 +10,12 @@ from typing import Any
 
 from sglang_eagle3_probe.checkpoint.facts import Situation
 from sglang_eagle3_probe.checkpoint.reader import read_checkpoint
+from sglang_eagle3_probe.checkpoint.rope import rope_of
 from sglang_eagle3_probe.host import conventions
 from sglang_eagle3_probe.rules.base import Finding
 from sglang_eagle3_probe.rules.static import draft_module, layer_ids, spec_arguments
 from sglang_eagle3_probe.rules.static.base import since
 from sglang_eagle3_probe.rules.static.registry import judge
-from sglang_eagle3_probe.rules.static.rope import rope_of
 
 STACKS = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sglang_eagle3_probe.rules.static.rope import rope_of
+from sglang_eagle3_probe.checkpoint.rope import rope_of
 
 transformers = pytest.importorskip("transformers", minversion="5")
 SCALING = {"rope_type": "linear", "factor": 4.0}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sglang_eagle3_probe.rules.static.base import block, number
+from sglang_eagle3_probe.checkpoint.facts import block, number
 
 DEFAULT_THETA = 10000.0
 
