@@ -64,8 +64,10 @@ def attend(
     for start in range(0, rows, chunk):
         part = slice(start, start + chunk)
         end = int(last[part].max()) + 1 if len(last[part]) else 0
-        keys = sequence.keys[:end].repeat_interleave(groups, dim=1)
-        values = sequence.values[:end].repeat_interleave(groups, dim=1)
+        keys, values = (
+            _of_groups(sequence.keys[:end], groups),
+            _of_groups(sequence.values[:end], groups),
+        )
         at = positions[part] if window_moves else sequence.positions[last[part]]
         scores = torch.einsum("rqd,tqd->rqt", query[part] * scale, keys)
         seen = torch.arange(end)[None] <= last[part][:, None]
@@ -87,6 +89,11 @@ def attend(
             gathered = gathered + weights[..., end + index, None] * value
         result[part] = gathered
     return result
+
+
+def _of_groups(x: torch.Tensor, groups: int) -> torch.Tensor:
+    """[T, N, D] -> [T, N * groups, D]; of one group no copy is made."""
+    return x if groups == 1 else x.repeat_interleave(groups, dim=1)
 
 
 class DraftLayer:

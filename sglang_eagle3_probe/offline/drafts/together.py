@@ -82,13 +82,23 @@ def _answer(asking: Sequence[_Forward[Found]]) -> None:
 
 
 def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    rows = max(1, BLOCK // max(1, weight.shape[1]))
-    if weight.dtype == x.dtype or weight.shape[0] <= rows:
+    if weight.dtype == x.dtype:
         return x @ weight.to(x.dtype).T
+    rows = max(1, BLOCK // max(1, weight.shape[1]))
     result = x.new_empty(x.shape[0], weight.shape[0])
     for start in range(0, weight.shape[0], rows):
-        result[:, start : start + rows] = x @ weight[start : start + rows].to(x.dtype).T
+        part = weight[start : start + rows]
+        wide = _scratch(x.dtype, part.numel()).view(part.shape).copy_(part)
+        result[:, start : start + rows] = x @ wide.T
     return result
+
+
+def _scratch(dtype: torch.dtype, count: int) -> torch.Tensor:
+    """Memory of this thread: fresh pages take several times as long as what is written to them."""
+    kept: torch.Tensor | None = getattr(_here, "scratch", None)
+    if kept is None or kept.dtype != dtype or len(kept) < count:
+        kept = _here.scratch = torch.empty(count, dtype=dtype)
+    return kept[:count]
 
 
 class _Left(BaseException):
