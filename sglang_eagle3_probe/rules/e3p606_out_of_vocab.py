@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sglang_eagle3_probe.rules.base import Page, Result, Rule, Seen
+from sglang_eagle3_probe.rules.base import Page, Result, Rule
+from sglang_eagle3_probe.rules.cause_evidence import LEAST_ROUNDS, at_each_draft, often
 from sglang_eagle3_probe.rules.evidence import Evidence
 
 MUCH = 0.05
 """Of all rounds."""
-LEAST_ROUNDS = 200
 
 PAGE = Page(
     checks=f"Whether surely more than {MUCH:.0%} of the rounds (95 % interval, at least "
@@ -26,23 +26,20 @@ PAGE = Page(
 
 def _check(evidence: Evidence, _earlier: Sequence[Result]) -> list[Result]:
     parts = evidence.understood.anatomy
-    lacking = parts.of("out_of_vocab")
-    if parts.rounds < LEAST_ROUNDS or lacking.lost_interval.low <= MUCH:
+    lacking = often(parts, "out_of_vocab", MUCH)
+    if lacking is None:
         return []
-    rows = [
-        Seen(
-            f"refused at draft {position} for want of a token",
-            f"{share.count} of {share.reached} rounds that got there ({share.lost:.1%})",
-            "verify_round.out_of_vocab",
-        )
-        for position, share in parts.by_position("out_of_vocab")
-    ]
     return [
         RULE.finding(
             "warning",
             f"in {lacking.lost:.0%} of the rounds the draft stops at a token that its vocabulary "
             f"lacks ({lacking.share:.0%} of all refusals)",
-            rows,
+            at_each_draft(
+                parts,
+                "out_of_vocab",
+                "refused for want of a token at draft",
+                "verify_round.out_of_vocab",
+            ),
             "count the draft vocabulary again on answers of this target to this traffic, or train "
             "with a larger one; doctor --tokens FILE shows what the map covers",
         )

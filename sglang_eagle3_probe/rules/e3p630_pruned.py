@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sglang_eagle3_probe.rules.base import Page, Result, Rule, Seen
+from sglang_eagle3_probe.rules.base import Page, Result, Rule
+from sglang_eagle3_probe.rules.cause_evidence import (
+    LEAST_ROUNDS,
+    at_each_draft,
+    often,
+    setting_in_force,
+)
 from sglang_eagle3_probe.rules.evidence import Evidence
 
 MUCH = 0.10
 """Of all rounds."""
-LEAST_ROUNDS = 200
 
 PAGE = Page(
     checks=f"With topk above 1: whether surely more than {MUCH:.0%} of the rounds (95 % interval, "
@@ -26,24 +31,18 @@ PAGE = Page(
 
 def _check(evidence: Evidence, _earlier: Sequence[Result]) -> list[Result]:
     parts = evidence.understood.anatomy
-    pruned = parts.of("pruned")
-    if parts.rounds < LEAST_ROUNDS or pruned.lost_interval.low <= MUCH:
+    pruned = often(parts, "pruned", MUCH)
+    if pruned is None:
         return []
-    setting = evidence.understood.setting
     return [
         RULE.finding(
             "note",
             f"in {pruned.lost:.0%} of the rounds the draft had the target's token among its topk, "
             f"and the submitted tree left it out ({pruned.share:.0%} of all refusals)",
             [
-                Seen(
-                    f"pruned at draft {position}",
-                    f"{share.count} of {share.reached} rounds that got there ({share.lost:.1%})",
-                    "refusals.ranks",
-                )
-                for position, share in parts.by_position("pruned")
-            ]
-            + [Seen("steps, topk, draft tokens", list(setting or ()), "arguments.in_force")],
+                *at_each_draft(parts, "pruned", "pruned at draft", "refusals.ranks"),
+                setting_in_force(evidence),
+            ],
             "raise --speculative-num-draft-tokens, or lower topk or steps, and compare the runs "
             "with sglang-eagle3-probe diff",
         )

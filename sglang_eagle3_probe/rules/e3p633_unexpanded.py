@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sglang_eagle3_probe.rules.base import Page, Result, Rule, Seen
+from sglang_eagle3_probe.rules.base import Page, Result, Rule
+from sglang_eagle3_probe.rules.cause_evidence import (
+    LEAST_ROUNDS,
+    at_each_draft,
+    often,
+    setting_in_force,
+)
 from sglang_eagle3_probe.rules.evidence import Evidence
 
 MUCH = 0.10
 """Of all rounds."""
-LEAST_ROUNDS = 200
 
 PAGE = Page(
     checks=f"With topk above 1: whether surely more than {MUCH:.0%} of the rounds (95 % interval, "
@@ -29,24 +34,23 @@ PAGE = Page(
 
 def _check(evidence: Evidence, _earlier: Sequence[Result]) -> list[Result]:
     parts = evidence.understood.anatomy
-    ends = parts.of("unexpanded")
-    if parts.rounds < LEAST_ROUNDS or ends.lost_interval.low <= MUCH:
+    ends = often(parts, "unexpanded", MUCH)
+    if ends is None:
         return []
-    setting = evidence.understood.setting
     return [
         RULE.finding(
             "note",
             f"in {ends.lost:.0%} of the rounds the last right draft was none of the topk branches "
             f"that the draft went on with ({ends.share:.0%} of all refusals)",
             [
-                Seen(
-                    f"nothing followed the right drafts at position {position}",
-                    f"{share.count} of {share.reached} rounds that got there ({share.lost:.1%})",
+                *at_each_draft(
+                    parts,
+                    "unexpanded",
+                    "nothing followed the right drafts at position",
                     "refusals.unexpanded",
-                )
-                for position, share in parts.by_position("unexpanded")
-            ]
-            + [Seen("steps, topk, draft tokens", list(setting or ()), "arguments.in_force")],
+                ),
+                setting_in_force(evidence),
+            ],
             "raise --speculative-eagle-topk, or lower --speculative-num-draft-tokens to what the "
             "branches fill, and compare the runs with sglang-eagle3-probe diff",
         )

@@ -18,7 +18,8 @@ pytest.importorskip("safetensors")
 from rig.server import rig_environment
 
 from contract.served.ask import LAYERS, Questions
-from contract.served.releases import ASKED, folder_of, installed
+from contract.served.asking import search_path
+from contract.served.releases import ASKED
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("served") / "layers_read.py"
@@ -34,12 +35,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Questions:
 
 @pytest.mark.parametrize("release", ASKED)
 def test_every_boundary_is_read(release: str, questions: Questions) -> None:
-    own = release == installed()
-    folder = None if own else folder_of(release)
-    if not own and folder is None:
-        pytest.skip(f"SGLang {release} is not unpacked here; scripts/check_doctor brings it")
-    if installed() is None:
-        pytest.skip("SGLang's own dependencies are not installed")
+    folder = search_path(release, "scripts/check_doctor")
     cases = [case for case in questions.captures if case[0].endswith(LISTED)]
     given, answer = (questions.work / f"layers-{release}-{x}.json" for x in ("given", "answer"))
     (questions.work / "rendezvous").unlink(missing_ok=True)

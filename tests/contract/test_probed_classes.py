@@ -7,8 +7,6 @@ something changes.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +16,9 @@ pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from contract.releases import PROVED_BY, RELEASES
+from contract.served.asking import only_usual, search_path
 from contract.served.probed import CannotRun, ask
-from contract.served.releases import folder_of, installed
 
-ALL_VARIABLE = "EAGLE3_PROBE_ALL_RELEASES"
-"""Set to 1 to run every release that is unpacked here."""
 USUAL = ("0.5.10.post1", "0.5.13.post1", "0.5.23")
 LISTS = ((-1, 2, 5), (5, -1, 2), (-1,), (0, 3, 6), (2, 5, 8), (1, 5, 8), None)
 LATE_IDS, ID_RULE, OWN_EMBEDDING = Version("0.5.11"), Version("0.5.13"), Version("0.5.14")
@@ -33,15 +29,8 @@ DEFAULT = [2, 6, 9]
 def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Version, dict[str, Any]]:
     """A release, and what its classes did with the probe around them."""
     release: str = request.param
-    if release not in USUAL and os.environ.get(ALL_VARIABLE) != "1":
-        pytest.skip(f"{ALL_VARIABLE}=1 or scripts/check_releases runs every release")
-    if installed() is None:
-        pytest.skip("SGLang's own dependencies are not installed")
-    folder: Path | None = None
-    if release != installed():
-        folder = folder_of(release)
-        if folder is None:
-            pytest.skip(f"SGLang {release} is not unpacked here; scripts/check_releases brings it")
+    only_usual(release, USUAL)
+    folder = search_path(release, "scripts/check_releases")
     try:
         answers = ask(release, folder, tmp_path_factory.mktemp(release), LISTS)
     except CannotRun as error:

@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT / "tests" / "unit" / "checkpoint"))
 from natural_targets import target_config  # noqa: E402
 
 from contract.served.ask import Questions  # noqa: E402
-from contract.served.releases import ASKED, folder_of, installed  # noqa: E402
+from contract.served.asking import search_path  # noqa: E402
+from contract.served.releases import ASKED  # noqa: E402
 
 PUBLIC = ROOT.parent / "shared" / "data" / "draft_configs.jsonl"
 LEAST = {
@@ -48,12 +49,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Questions:
 
 @pytest.mark.parametrize("release", ASKED)
 def test_statements(release: str, questions: Questions) -> None:
-    own = release == installed()
-    folder = None if own else folder_of(release)
-    if not own and folder is None:
-        pytest.skip(f"SGLang {release} is not unpacked here; scripts/check_doctor brings it")
-    if installed() is None:
-        pytest.skip("SGLang's own dependencies are not installed")
+    folder = search_path(release, "scripts/check_doctor")
     rows, _ = questions.put_to(release, folder)
     counted = Counter(row.about for row in rows)
     assert all(counted[about] >= least for about, least in LEAST.items()), counted

@@ -17,7 +17,10 @@ CERTAIN = 3.0
 
 @dataclass(frozen=True)
 class Agreement:
-    """Draft tokens of the engine and of a variation, at one step: given the same tokens before."""
+    """How often the engine and a replay came to the same; ties differ within rounding.
+
+    Of a variation: draft tokens at one step, given the same tokens before.
+    """
 
     same: int
     ties: int

@@ -37,7 +37,7 @@ from sglang_eagle3_probe.offline.replaying.choice import (
     spread,
     take,
 )
-from sglang_eagle3_probe.offline.replaying.outcomes import Outcome, outcome_of, picked
+from sglang_eagle3_probe.offline.replaying.outcomes import Agreement, Outcome, outcome_of, picked
 from sglang_eagle3_probe.offline.replaying.replay_play import Played, begin, everything, play
 from sglang_eagle3_probe.offline.replaying.replay_rows import Rows
 from sglang_eagle3_probe.offline.replaying.trials import Scene, screened, tried
@@ -53,21 +53,11 @@ LEAST = 16
 
 
 @dataclass(frozen=True)
-class RankAgreement:
-    """Ranks of the target's token where a draft was refused: of the engine, and of the replay.
-
-    Attributes:
-        known: in the captures. same: of those compared. ties: differ within rounding.
-    """
+class RankAgreement(Agreement):
+    """Ranks of the target's token where a draft was refused: of the engine, and of the replay."""
 
     known: RanksKnown
-    same: int
-    ties: int
-    compared: int
-
-    @property
-    def different(self) -> int:
-        return self.compared - self.same - self.ties
+    """In the captures."""
 
 
 @dataclass(frozen=True)
@@ -253,11 +243,11 @@ def _ranks(taken: Sequence[Rows], played: Sequence[Played]) -> RankAgreement | N
         next((k.why for k in known if k.why), ""),
     )
     if not found:
-        return RankAgreement(whole, 0, 0, 0)
+        return RankAgreement(0, 0, 0, known=whole)
     theirs, mine, low, high = torch.cat(found).T
     same = theirs == mine
     ties = ~same & (low <= theirs) & (theirs <= high)
-    return RankAgreement(whole, int(same.sum()), int(ties.sum()), len(theirs))
+    return RankAgreement(int(same.sum()), int(ties.sum()), len(theirs), known=whole)
 
 
 def _handed(taken: Sequence[Rows]) -> tuple[int, Share] | None:

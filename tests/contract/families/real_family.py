@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "served"))
 
+import real_forward
 import real_sglang
 import stand_ins
 
@@ -128,7 +129,9 @@ class Family:
         listed = list(self.model.model.layers_to_capture)
         self.arrived.clear()
         with torch.no_grad(), forward_context():
-            self.model.forward(torch.tensor(TOKENS), torch.arange(len(TOKENS)), batch())
+            tokens = torch.tensor(TOKENS)
+            batch = real_forward.prefill(tokens, attn_backend=stand_ins.Attention())
+            self.model.forward(tokens, batch.positions, batch)
         aux = self.arrived["aux"]
         return {
             "listed": listed,
@@ -170,35 +173,6 @@ def states_of_transformers(folder: Path) -> tuple[list[Any], Any]:
     with torch.no_grad():
         states = network(input_ids=torch.tensor([TOKENS]), output_hidden_states=True).hidden_states
     return [state[0] for state in (*states[:-1], last[0])], states[-1][0]
-
-
-def batch() -> Any:
-    """A prefill of one prompt, in this release's own batch."""
-    import torch
-    from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
-
-    count = len(TOKENS)
-    values = {
-        "forward_mode": ForwardMode.EXTEND,
-        "batch_size": 1,
-        "input_ids": torch.tensor(TOKENS),
-        "req_pool_indices": torch.zeros(1, dtype=torch.long),
-        "seq_lens": torch.tensor([count]),
-        "out_cache_loc": torch.arange(count),
-        "seq_lens_sum": count,
-        "positions": torch.arange(count),
-        "extend_num_tokens": count,
-        "extend_seq_lens": torch.tensor([count]),
-        "extend_prefix_lens": torch.tensor([0]),
-        "extend_seq_lens_cpu": [count],
-        "extend_prefix_lens_cpu": [0],
-        "seq_lens_cpu": torch.tensor([count]),
-        "num_token_non_padded_cpu": count,
-        "global_num_tokens_cpu": None,
-        "attn_backend": stand_ins.Attention(),
-    }
-    fields = ForwardBatch.__dataclass_fields__
-    return ForwardBatch(**{name: value for name, value in values.items() if name in fields})
 
 
 def forward_context() -> AbstractContextManager[Any]:

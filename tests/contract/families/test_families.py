@@ -24,8 +24,7 @@ pytest.importorskip("safetensors")
 from rig.server import rig_environment
 
 from contract.releases import RELEASES
-from contract.served.releases import folder_of, installed
-from contract.test_probed_classes import ALL_VARIABLE
+from contract.served.asking import only_usual, search_path
 from sglang_eagle3_probe.host.embedding_capture import EmbeddingCapture, of_forward
 
 from . import shapes
@@ -34,7 +33,7 @@ from .cases import EVERY, PROBED, STOCK, Case
 WORKER = Path(__file__).with_name("real_family.py")
 USUAL = ("0.5.16", "0.5.20", "0.5.21", "0.5.23")
 """Each way of getting boundary 0, on every family that needs it, and gpt-oss on both sides of
-reaching N. All releases run with the variable of ``test_probed_classes``, or by its script."""
+reaching N. All releases run with the variable of ``contract.served.asking``, or by its script."""
 FORWARDS = {
     "LlamaForCausalLM": "llama:LlamaModel",
     "MistralForCausalLM": "llama:LlamaModel",
@@ -66,14 +65,8 @@ def answers_of(
     known: dict[str, Answers | AssertionError] = {}
 
     def ask(release: str) -> Answers:
-        if release not in USUAL and os.environ.get(ALL_VARIABLE) != "1":
-            pytest.skip(f"{ALL_VARIABLE}=1 or scripts/check_releases runs every release")
-        own = release == installed()
-        folder = None if own else folder_of(release)
-        if installed() is None:
-            pytest.skip("SGLang's own dependencies are not installed")
-        if not own and folder is None:
-            pytest.skip(f"SGLang {release} is not unpacked here; scripts/check_releases brings it")
+        only_usual(release, USUAL)
+        folder = search_path(release, "scripts/check_releases")
         if release not in known:
             try:
                 known[release] = put_to(release, folder, models, tmp_path_factory.mktemp("asked"))

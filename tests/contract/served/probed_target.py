@@ -22,10 +22,8 @@ from real_forward import seen_by_forward
 from real_sglang import (
     allow_second_registration,
     guarded,
-    ids_that_sglang_passes,
-    model_class,
-    server_args,
     start_process_group,
+    target_of,
 )
 
 SETTER = "set_eagle3_layers_to_capture"
@@ -89,24 +87,7 @@ def vars_of(args: Any) -> list[str]:
 
 def serve(case: dict[str, Any], session: Any) -> dict[str, Any]:
     """Build the target, set the layer ids as this release does, run one forward."""
-    import torch
-    from sglang.srt.configs.model_config import ModelConfig
-
-    args = server_args(
-        model_path=case["target"],
-        speculative_draft_model_path=case["draft"],
-        speculative_algorithm="EAGLE3",
-        speculative_num_steps=3,
-        speculative_eagle_topk=1,
-        speculative_num_draft_tokens=4,
-    )
-    config = ModelConfig.from_server_args(args)
-    used, ids = ids_that_sglang_passes(args, config)
-    torch.manual_seed(0)
-    model = model_class(config)(config.hf_config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
+    model, args, used, ids = target_of(case)
     session.runner_ids, session.layer_ids = None, None
     session.early_patches.clear()
     for_graphs = set_before_graphs(model, used, ids, args)

@@ -10,10 +10,38 @@ from typing import Any
 TOKENS = 5
 
 
+def prefill(tokens: Any, **more: Any) -> Any:
+    """A prefill of one prompt (int64 [T]), in this release's own batch; it takes what it knows."""
+    import torch
+    from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+
+    count = len(tokens)
+    values = {
+        "forward_mode": ForwardMode.EXTEND,
+        "batch_size": 1,
+        "input_ids": tokens,
+        "req_pool_indices": torch.zeros(1, dtype=torch.long),
+        "seq_lens": torch.tensor([count]),
+        "out_cache_loc": torch.arange(count),
+        "seq_lens_sum": count,
+        "positions": torch.arange(count),
+        "extend_num_tokens": count,
+        "extend_seq_lens": torch.tensor([count]),
+        "extend_prefix_lens": torch.tensor([0]),
+        "extend_seq_lens_cpu": [count],
+        "extend_prefix_lens_cpu": [0],
+        "seq_lens_cpu": torch.tensor([count]),
+        "num_token_non_padded_cpu": count,
+        "global_num_tokens_cpu": None,
+        **more,
+    }
+    fields = ForwardBatch.__dataclass_fields__
+    return ForwardBatch(**{name: value for name, value in values.items() if name in fields})
+
+
 def seen_by_forward(model: Any) -> dict[str, Any]:
     """Boundaries that reached the logits processor, in the order of concatenation."""
     import torch
-    from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 
     decoder = find_decoder(model)
     stream = Stream(decoder)
@@ -32,29 +60,9 @@ def seen_by_forward(model: Any) -> dict[str, Any]:
     instance.forward = processor  # type: ignore[method-assign]
     holder = model if hasattr(model, "logits_processor") else model.language_model
     holder.logits_processor = instance
-    tokens = torch.arange(TOKENS) + 3
-    values: dict[str, Any] = {
-        "forward_mode": ForwardMode.EXTEND,
-        "batch_size": 1,
-        "input_ids": tokens,
-        "req_pool_indices": torch.zeros(1, dtype=torch.long),
-        "seq_lens": torch.tensor([TOKENS]),
-        "out_cache_loc": torch.arange(TOKENS),
-        "seq_lens_sum": TOKENS,
-        "positions": torch.arange(TOKENS),
-        "extend_num_tokens": TOKENS,
-        "extend_seq_lens": torch.tensor([TOKENS]),
-        "extend_prefix_lens": torch.tensor([0]),
-        "extend_seq_lens_cpu": [TOKENS],
-        "extend_prefix_lens_cpu": [0],
-        "seq_lens_cpu": torch.tensor([TOKENS]),
-        "num_token_non_padded_cpu": TOKENS,
-        "global_num_tokens_cpu": None,
-    }
-    fields = ForwardBatch.__dataclass_fields__
-    batch = ForwardBatch(**{key: value for key, value in values.items() if key in fields})
+    batch = prefill(torch.arange(TOKENS) + 3)
     with torch.no_grad():
-        model.forward(tokens, batch.positions, batch)
+        model.forward(batch.input_ids, batch.positions, batch)
     if kept["aux"] is None:
         return {"count": None, "boundaries": None}
     return {

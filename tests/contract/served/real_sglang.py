@@ -221,12 +221,12 @@ def overrides_in_force(case: dict[str, Any]) -> dict[str, Any]:
 # -- targets -------------------------------------------------------------------------------------
 
 
-def target_capture(case: dict[str, Any]) -> dict[str, Any]:
-    """Build the real target class, hand it the list as the release does, run one real forward.
+def target_of(case: dict[str, Any]) -> tuple[Any, Any, bool, Any]:
+    """The real target class with random weights and the arguments it is served with.
 
-    Attention and expert layers are stand-ins that hand on what they got; embedding, residual
-    stream, norms and everything that captures are SGLang's. Each captured state is then told apart
-    by its values: it is boundary h if it equals the stream that enters layer h.
+    Returns:
+        model, arguments, whether this release asks it for aux hidden states, and the list it passes
+        on.
     """
     import torch
     from sglang.srt.configs.model_config import ModelConfig
@@ -246,6 +246,17 @@ def target_capture(case: dict[str, Any]) -> dict[str, Any]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
+    return model, args, used, ids
+
+
+def target_capture(case: dict[str, Any]) -> dict[str, Any]:
+    """Build the real target class, hand it the list as the release does, run one real forward.
+
+    Attention and expert layers are stand-ins that hand on what they got; embedding, residual
+    stream, norms and everything that captures are SGLang's. Each captured state is then told apart
+    by its values: it is boundary h if it equals the stream that enters layer h.
+    """
+    model, _, used, ids = target_of(case)
     answer: dict[str, Any] = {"class": type(model).__name__, "uses_aux": used, "ids": ids}
     if not used:
         return answer
