@@ -37,7 +37,7 @@ class VerifyRound(Record, tag="verify_round", kw_only=True):
     """Per request: verified against the target's argmax rather than by sampling."""
     looked_at: list[bool] = []
     """Per request: whether a ``refusals`` record would tell why a draft was refused in this round
-    (level ``stats`` looks at one round in ``SGLANG_EAGLE3_PROBE_REFUSAL_EVERY``). Empty: all were,
+    (level ``stats`` looks at some rounds: ``SGLANG_EAGLE3_PROBE_REFUSAL_EVERY``). Empty: all were,
     or none ever are (level ``wiring``, older traces)."""
 
 
