@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rig.server import Generation, RigServer
 
@@ -18,6 +18,9 @@ from sglang_eagle3_probe.settings import PREFIX
 from sglang_eagle3_probe.trace.capture_records import Capture
 from sglang_eagle3_probe.trace.reader import Trace, read
 from sglang_eagle3_probe.trace.record_base import Record
+
+if TYPE_CHECKING:
+    from conftest import Models
 
 
 @dataclass
@@ -60,12 +63,20 @@ class Probed:
 
     def captured(self, answers: list[Generation]) -> Trace:
         """The trace, once the captures of these answers are on the disk."""
-        wanted = {
-            hashlib.blake2b(a.meta_info["id"].encode(), digest_size=6).hexdigest() for a in answers
-        }
+        wanted = {rid_of(answer) for answer in answers}
         return self.trace(
             lambda t: wanted <= {c.rid for p in t.processes[:1] for c in p.of(Capture)}
         )
+
+
+def rid_of(answer: Generation) -> str:
+    """What traces call the request of an answer."""
+    return rid_digest(answer.meta_info["id"])
+
+
+def rid_digest(request: str) -> str:
+    """What traces call a request of this id."""
+    return hashlib.blake2b(request.encode(), digest_size=6).hexdigest()
 
 
 @contextlib.contextmanager
@@ -101,6 +112,17 @@ def probed(
         **server,
     ) as running:
         yield Probed(running, traces)
+
+
+def probed_pair(
+    models: Models, place: Path, **how: Any
+) -> contextlib.AbstractContextManager[Probed]:
+    """``probed`` with the DeepSeek target and the draft that takes the embedding as its first slot.
+
+    Args:
+        how: as ``probed`` takes it, ``variables`` and the rest.
+    """
+    return probed(models["deepseek"], models["deepseek-draft-embed"], place, **how)
 
 
 def cli(*words: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import cli, probed, tokens
+from probed import cli, probed, probed_pair, tokens
 
 from sglang_eagle3_probe.host.cost import EVERY_S
 from sglang_eagle3_probe.trace.reader import read
@@ -36,12 +36,7 @@ SITES = (
 def test_a_tap_that_raises_at_each_site_changes_no_token(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path,
-        variables={"fail_site": ",".join(SITES)},
-    ) as run:
+    with probed_pair(models, tmp_path, variables={"fail_site": ",".join(SITES)}) as run:
         assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
         time.sleep(EVERY_S)  # the probe's own cost falls due with the next call
         assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
@@ -83,9 +78,7 @@ def test_a_full_disk(
     tiny_disk: Path,
     tmp_path: Path,
 ) -> None:
-    with probed(
-        models["deepseek"], models["deepseek-draft-embed"], tmp_path, trace_directory=tiny_disk
-    ) as run:
+    with probed_pair(models, tmp_path, trace_directory=tiny_disk) as run:
         assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
         assert "No space left" in run.log
         # Space comes back: the trace goes on and says what it lost.
@@ -102,19 +95,14 @@ def test_a_folder_that_cannot_be_made(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path,
-        trace_directory=tmp_path / "file" / "traces",
-    ) as run:
+    with probed_pair(models, tmp_path, trace_directory=tmp_path / "file" / "traces") as run:
         assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
         assert "cannot open a trace file" in run.log
         assert "captures boundaries [0, 3, 6]" in run.log
 
 
 def test_killed_in_mid_run(models: Models, prompts: list[list[int]], tmp_path: Path) -> None:
-    with probed(models["deepseek"], models["deepseek-draft-embed"], tmp_path) as run:
+    with probed_pair(models, tmp_path) as run:
         answers = run.server.generate(prompts[:4], max_new_tokens=32)
         run.rounds_match(answers)
         for pid in run.server.scheduler_pids():

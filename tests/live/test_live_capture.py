@@ -6,7 +6,6 @@ Under CUDA graphs the same copies are recorded in graphs or made after a replay;
 
 from __future__ import annotations
 
-import hashlib
 import json
 import stat
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import NEW_TOKENS, Models
-from probed import Probed, only, probed, tokens
+from probed import Probed, only, probed_pair, rid_digest, rid_of, tokens
 from rig.reference import boundaries
 from rig.server import Generation
 from trained_files import Scene
@@ -49,9 +48,8 @@ def long_prompts(prompts: list[list[int]]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path_factory.mktemp("capture"),
         variables={"level": "capture", "capture_first": "11", "capture_every": "2"},
         extra_args=[
@@ -91,10 +89,7 @@ def cached_answer(
 
 def captured(run: Probed, wanted: list[Generation]) -> dict[str, CapturedRequest]:
     """Request id -> capture, once these requests are on the disk."""
-    digests = {
-        hashlib.blake2b(a.meta_info["id"].encode(), digest_size=6).hexdigest() for a in wanted
-    }
-    run.trace(lambda t: digests <= {c.rid for p in t.processes[:1] for c in p.of(Capture)})
+    run.captured(wanted)
     return {request.info.request: request for request in read_requests(run.traces)}
 
 
@@ -246,9 +241,7 @@ def test_records_files_and_words(served: Probed, cached_answer: Generation) -> N
     # The last piece of each request, and only that one, says that it is the last.
     for request in read_requests(served.traces):
         assert request.pieces == next(
-            r.pieces
-            for r in records
-            if r.rid == hashlib.blake2b(request.info.request.encode(), digest_size=6).hexdigest()
+            r.pieces for r in records if r.rid == rid_digest(request.info.request)
         )
 
 
@@ -264,7 +257,7 @@ def test_rounds_can_be_joined_to_the_trace(served: Probed, answers: list[Generat
     }
     for answer in answers:
         rounds = found[answer.meta_info["id"]].rounds
-        rid = hashlib.blake2b(answer.meta_info["id"].encode(), digest_size=6).hexdigest()
+        rid = rid_of(answer)
         accepted = (rounds["accepted_nodes"] >= 0).sum(dim=1) - 1
         for number, drafts in zip(rounds["round_numbers"].tolist(), accepted.tolist(), strict=True):
             assert correct[rid, number] == drafts
@@ -274,9 +267,8 @@ def test_rounds_can_be_joined_to_the_trace(served: Probed, answers: list[Generat
 def test_trees_on_two_ranks(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path,
         topk=4,
         num_draft_tokens=8,
@@ -335,9 +327,8 @@ def test_faults_change_no_token(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
     sites = {"capture_prefill", "capture_rounds", "capture_draft", "capture_layers", "capture_end"}
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path,
         variables={"level": "capture", "all_layers": "1", "fail_site": ",".join(sites)},
     ) as run:
@@ -351,9 +342,8 @@ def test_losses_are_counted_and_said(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
     """A buffer that holds little, and a budget of one megabyte."""
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path,
         variables={"level": "capture", "capture_buffer_mb": "1", "capture_mb": "1"},
     ) as run:

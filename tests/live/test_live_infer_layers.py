@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Models
 from fixtures.prompts import held_out_prompts
-from probed import cli, probed
+from probed import cli, probed_pair
 
 from sglang_eagle3_probe.trace.capture_records import Capture
 
@@ -20,11 +20,8 @@ SERVED = [0, 3, 6]
 def capture(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The probe's folder of a server that captured every request with all layers."""
     prompts = [list(prompt.token_ids) for prompt in held_out_prompts(REQUESTS)]
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path_factory.mktemp("infer"),
-        extra_args=["--probe-all-layers", str(REQUESTS)],
+    with probed_pair(
+        models, tmp_path_factory.mktemp("infer"), extra_args=["--probe-all-layers", str(REQUESTS)]
     ) as run:
         run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
         run.trace(lambda t: len(list(t.processes[0].of(Capture))) == REQUESTS)

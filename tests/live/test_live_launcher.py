@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, newest, only, probed, tokens
+from probed import Probed, newest, only, probed_pair, tokens
 from rig.server import rig_environment
 
 from sglang_eagle3_probe.trace.records import LayerIds, Seams
@@ -18,9 +18,7 @@ from sglang_eagle3_probe.trace.records import LayerIds, Seams
 @pytest.fixture(scope="module")
 def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
     place = tmp_path_factory.mktemp("launcher")
-    with probed(
-        models["deepseek"], models["deepseek-draft-embed"], place, entry="probe_launcher"
-    ) as run:
+    with probed_pair(models, place, entry="probe_launcher") as run:
         yield run
 
 

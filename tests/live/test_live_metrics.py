@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, probed, tokens
+from probed import Probed, probed_pair, tokens
 from prometheus_client.parser import text_string_to_metric_families
 
 from sglang_eagle3_probe.analysis.traffic_counts import TrafficCounts
@@ -111,9 +111,8 @@ def matches_answers_and_trace(run: Probed, samples: Samples, answers: list[Any])
 
 @pytest.fixture(scope="module")
 def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path_factory.mktemp("metrics"),
         extra_args=["--enable-metrics", "--served-model-name", "fixture"],
         variables={"fail_site": "draft_forward"},
@@ -208,9 +207,8 @@ def test_two_ranks_are_not_counted_twice(
     arguments = ["--enable-metrics"]
     if every_rank:
         arguments.append("--enable-metrics-for-all-schedulers")
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path,
         tp=2,
         extra_args=arguments,
@@ -234,12 +232,8 @@ def test_two_ranks_are_not_counted_twice(
 def test_an_exporter_that_fails_is_not_felt(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path,
-        extra_args=["--enable-metrics"],
-        variables={"fail_site": "metrics_export"},
+    with probed_pair(
+        models, tmp_path, extra_args=["--enable-metrics"], variables={"fail_site": "metrics_export"}
     ) as run:
         answers = run.server.generate(prompts[:2], max_new_tokens=16)
         assert tokens(answers) == [t[:16] for t in plain[:2]]

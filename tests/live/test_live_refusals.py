@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, only, probed, tokens
+from probed import Probed, only, probed_pair, rid_digest, tokens
 from rig.server import SITE, Generation
 
 from sglang_eagle3_probe.trace.acceptance_records import Refusals
@@ -39,7 +38,7 @@ def witnessed(file: Path, answers: list[Generation]) -> dict[Key, Seen]:
     for text in file.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
         if line["rid"] in rids:
-            digest = hashlib.blake2b(line["rid"].encode(), digest_size=6).hexdigest()
+            digest = rid_digest(line["rid"])
             key = (digest, int(line["round"]))
             its = [line[name] for name in ("position", "rank", "matches", "unexpanded")]
             found[key] = (its[0], its[1], its[2], its[3])
@@ -73,9 +72,8 @@ def witness(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(
     models: Models, witness: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Probed]:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path_factory.mktemp("refusals"),
         variables={"level": "stats", "refusal_every": "1"},
         extra_env=watched(witness),
@@ -145,9 +143,8 @@ def test_ranks_in_trees_equal_the_witness(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
     witness = tmp_path / "refusals.jsonl"
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path,
         topk=2,
         num_draft_tokens=10,
@@ -177,9 +174,8 @@ def test_faults_change_no_token(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
     sites = {"refusal_logits", "refusals", "phase_times", "request_end", "draft_vocabulary"}
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path,
         variables={"level": "stats", "refusal_every": "1", "fail_site": ",".join(sites)},
     ) as run:

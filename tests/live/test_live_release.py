@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import NEW_TOKENS, Models
 from contract.served.releases import folder_of
-from probed import Probed, accept_length, newest, probed, tokens
+from probed import Probed, accept_length, newest, probed_pair, tokens
 
 from sglang_eagle3_probe.trace.records import LayerIds, Seams
 
@@ -22,12 +22,7 @@ def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         pytest.skip(
             f"SGLang {RELEASE} is not here; scripts/release_environment {RELEASE} brings it"
         )
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path_factory.mktemp("older"),
-        release=folder,
-    ) as run:
+    with probed_pair(models, tmp_path_factory.mktemp("older"), release=folder) as run:
         yield run
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections import Counter
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, only, probed, tokens
+from probed import Probed, only, probed, probed_pair, rid_of, tokens
 from rig.server import Generation
 from safetensors.torch import load_file
 
@@ -21,15 +20,10 @@ from sglang_eagle3_probe.trace.reader import ProcessTrace
 from sglang_eagle3_probe.trace.records import Fault
 
 
-def digest(answer: Generation) -> str:
-    return hashlib.blake2b(answer.meta_info["id"].encode(), digest_size=6).hexdigest()
-
-
 @pytest.fixture(scope="module")
 def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path_factory.mktemp("requests"),
         variables={"level": "stats"},  # the lowest at which phases are timed
         extra_args=["--chunked-prefill-size", "64"],
@@ -39,7 +33,7 @@ def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def ended(run: Probed, answers: Sequence[Generation], processes: int = 1) -> list[ProcessTrace]:
     """Processes of the trace, once each has the end of every answer."""
-    rids = {digest(answer) for answer in answers}
+    rids = {rid_of(answer) for answer in answers}
 
     def complete(trace: Any) -> bool:
         return len(trace.processes) == processes and all(
@@ -55,7 +49,7 @@ def check(process: ProcessTrace, answers: Sequence[Generation]) -> dict[str, Req
     by_rid = {record.rid: record for record in process.of(RequestEnd)}
     starts = {record.rid: record for record in process.of(RequestStart)}
     for answer in answers:
-        rid, told = digest(answer), answer.meta_info
+        rid, told = rid_of(answer), answer.meta_info
         end = by_rid[rid]
         assert ends[rid] == 1
         assert end.reason == told["finish_reason"]["type"]
@@ -102,7 +96,7 @@ def test_a_stop_in_mid_round_cuts(
     ]
     [process] = ended(served, answers)
     ends = check(process, answers)
-    mine = [ends[digest(answer)] for answer in answers]
+    mine = [ends[rid_of(answer)] for answer in answers]
     assert {end.reason for end in mine} == {"stop"}
     assert sum(end.cut_tokens for end in mine) > 0
     for end in mine:
@@ -126,14 +120,14 @@ def test_an_abort_ends_too(served: Probed, prompts: list[list[int]]) -> None:
     assert [a.meta_info["finish_reason"]["type"] for a in answers] == ["abort"] * 2
     [process] = ended(served, answers)
     ends = check(process, answers)
-    assert all(ends[digest(answer)].verify_rounds > 3 for answer in answers)
+    assert all(ends[rid_of(answer)].verify_rounds > 3 for answer in answers)
 
 
 def test_one_token_needs_no_round(served: Probed, prompts: list[list[int]]) -> None:
     answers = served.server.generate(prompts[:1], max_new_tokens=1)
     [process] = ended(served, answers)
-    assert check(process, answers)[digest(answers[0])].verify_rounds == 0
-    assert digest(answers[0]) not in {r.rid for r in process.of(RequestStart)}
+    assert check(process, answers)[rid_of(answers[0])].verify_rounds == 0
+    assert rid_of(answers[0]) not in {r.rid for r in process.of(RequestStart)}
 
 
 def test_a_long_prompt_comes_in_pieces_and_then_from_the_cache(
@@ -146,16 +140,16 @@ def test_a_long_prompt_comes_in_pieces_and_then_from_the_cache(
     [process] = ended(served, [*first, *again])
     check(process, [*first, *again])
     starts = {record.rid: record for record in process.of(RequestStart)}
-    assert starts[digest(first[0])].chunked_prefill is True
-    assert starts[digest(first[0])].cached_tokens == 0
-    assert starts[digest(again[0])].chunked_prefill is False
-    assert (starts[digest(again[0])].cached_tokens or 0) > 64
+    assert starts[rid_of(first[0])].chunked_prefill is True
+    assert starts[rid_of(first[0])].cached_tokens == 0
+    assert starts[rid_of(again[0])].chunked_prefill is False
+    assert (starts[rid_of(again[0])].cached_tokens or 0) > 64
 
 
 def test_a_sampled_request_says_so(served: Probed, prompts: list[list[int]]) -> None:
     answers = served.server.generate(prompts[:1], max_new_tokens=16, temperature=0.7)
     [process] = ended(served, answers)
-    [start] = [r for r in process.of(RequestStart) if r.rid == digest(answers[0])]
+    [start] = [r for r in process.of(RequestStart) if r.rid == rid_of(answers[0])]
     assert (start.greedy, start.temperature) == (False, 0.7)
     greedy = {
         (rid == start.rid, by_argmax)
@@ -172,7 +166,7 @@ def test_tokens_that_the_draft_cannot_propose(
     [process] = ended(served, answers)
     d2t = load_file(models["deepseek-draft-embed"] / "model.safetensors")["d2t"].tolist()
     vocabulary = {place + offset for place, offset in enumerate(d2t)}
-    by_rid = {digest(answer): answer for answer in answers}
+    by_rid = {rid_of(answer): answer for answer in answers}
     seen: Counter[bool] = Counter()
     for record in process.verify_rounds():
         assert len(record.out_of_vocab) == len(record.rids)
@@ -258,9 +252,8 @@ def test_nothing_of_ours_failed(served: Probed) -> None:
 def test_retracted_requests_on_two_ranks(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path,
         tp=2,
         extra_env={"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "10"},
@@ -270,5 +263,5 @@ def test_retracted_requests_on_two_ranks(
         processes = ended(run, answers, processes=2)
     for process in processes:
         ends = check(process, answers)
-        assert sum(ends[digest(answer)].retractions for answer in answers) > 0
+        assert sum(ends[rid_of(answer)].retractions for answer in answers) > 0
         assert list(process.of(Fault)) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, cli, probed, tokens
+from probed import Probed, cli, probed, probed_pair, tokens
 
 from sglang_eagle3_probe.trace.records import Fault
 from sglang_eagle3_probe.trace.static_records import StaticFindings
@@ -116,12 +116,7 @@ def test_a_fault_seen_twice_is_said_once(models: Models, tmp_path: Path) -> None
 
 def test_stock_sglang_with_the_embedding_is_still_a_fault(models: Models, tmp_path: Path) -> None:
     """The patches are off: nothing makes -1 work, and the log says so before the first request."""
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path,
-        variables={"patches": "none"},
-    ) as run:
+    with probed_pair(models, tmp_path, variables={"patches": "none"}) as run:
         record = judged(run)
     assert "E3P115" in serious(record)
 
@@ -129,12 +124,7 @@ def test_stock_sglang_with_the_embedding_is_still_a_fault(models: Models, tmp_pa
 def test_rules_that_raise_change_no_token(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path,
-        variables={"fail_site": "static_rules"},
-    ) as run:
+    with probed_pair(models, tmp_path, variables={"fail_site": "static_rules"}) as run:
         assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
         trace = run.trace(lambda t: bool(t.processes[0].of(Fault)))
     assert [f.site for f in trace.processes[0].of(Fault)] == ["static_rules"]

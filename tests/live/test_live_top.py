@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from conftest import Models
-from probed import accept_length, cli, probed
+from probed import accept_length, cli, probed_pair
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cli"))
 from terminal import terminal
@@ -22,9 +22,8 @@ def test_top_beside_a_server_and_its_successor(
     traces = tmp_path / "traces"
     with terminal([*TOP, str(traces), "--interval", "0.5"], os.environ) as window:
         window.until("is not there yet")
-        with probed(
-            models["deepseek"],
-            models["deepseek-draft-embed"],
+        with probed_pair(
+            models,
             tmp_path / "first",
             trace_directory=traces,
             variables={"level": "stats", "refusal_every": "1"},
@@ -50,12 +49,7 @@ def test_top_beside_a_server_and_its_successor(
                     x for x in once.stdout.splitlines() if x.strip().startswith(f"{position} ")
                 ]
                 assert f"{right / rounds:.3f}" in line
-        with probed(
-            models["deepseek"],
-            models["deepseek-draft-embed"],
-            tmp_path / "second",
-            trace_directory=traces,
-        ) as run:
+        with probed_pair(models, tmp_path / "second", trace_directory=traces) as run:
             window.until("newest of 2 runs", 60)
             answers = run.server.generate(prompts[:2], max_new_tokens=24)
             rounds = sum(a.meta_info["spec_verify_ct"] for a in answers)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from conftest import NEW_TOKENS, Models
-from probed import accept_length, newest, probed, tokens
+from probed import accept_length, newest, probed, probed_pair, tokens
 from rig.server import RigServer, rig_environment
 
 from sglang_eagle3_probe.trace.records import (
@@ -23,7 +23,7 @@ from sglang_eagle3_probe.trace.records import (
 def test_two_tensor_parallel_ranks(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    with probed(models["deepseek"], models["deepseek-draft-embed"], tmp_path, tp=2) as run:
+    with probed_pair(models, tmp_path, tp=2) as run:
         answers = run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
         assert tokens(answers) == plain
         trace = run.trace(
@@ -45,13 +45,7 @@ def test_two_tensor_parallel_ranks(
 def test_trees(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path,
-        topk=4,
-        num_draft_tokens=8,
-    ) as run:
+    with probed_pair(models, tmp_path, topk=4, num_draft_tokens=8) as run:
         answers = run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
         assert tokens(answers) == plain
         assert accept_length(answers) >= 2.8
@@ -97,7 +91,7 @@ def test_llama(models: Models, prompts: list[list[int]], tmp_path: Path) -> None
 def test_sglang_serve_takes_the_flag(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    with probed(models["deepseek"], models["deepseek-draft-embed"], tmp_path, entry="serve") as run:
+    with probed_pair(models, tmp_path, entry="serve") as run:
         answers = run.server.generate(prompts[:2], max_new_tokens=16)
         assert tokens(answers) == [t[:16] for t in plain[:2]]
         assert newest(run.rounds_match(answers), Seams).seams

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, cli, only, probed, tokens
+from probed import Probed, cli, only, probed_pair, tokens
 
 from sglang_eagle3_probe.device import reference
 from sglang_eagle3_probe.trace.records import Fault, SlotStats, StatsCoverage
@@ -21,9 +21,8 @@ HIDDEN = 192
 
 @pytest.fixture(scope="module")
 def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
+    with probed_pair(
+        models,
         tmp_path_factory.mktemp("stats"),
         variables={"level": "stats", "stats_rows": "1"},
         extra_args=["--enable-return-hidden-states"],
@@ -130,11 +129,8 @@ def test_stats_taps_that_raise_change_no_token(
     models: Models, prompts: list[list[int]], plain: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
     sites = {"stats_target", "stats_draft", "stats_rounds"}
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path,
-        variables={"level": "stats", "fail_site": ",".join(sites)},
+    with probed_pair(
+        models, tmp_path, variables={"level": "stats", "fail_site": ",".join(sites)}
     ) as run:
         assert tokens(run.server.generate(prompts, max_new_tokens=NEW_TOKENS)) == plain
         run.trace(lambda t: {f.site for f in only(t, Fault)} == sites)
@@ -142,12 +138,8 @@ def test_stats_taps_that_raise_change_no_token(
 
 
 def test_two_ranks_agree(models: Models, prompts: list[list[int]], tmp_path: Path) -> None:
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        tmp_path,
-        tp=2,
-        variables={"level": "stats", "stats_rows": "1"},
+    with probed_pair(
+        models, tmp_path, tp=2, variables={"level": "stats", "stats_rows": "1"}
     ) as run:
         run.server.generate(prompts, max_new_tokens=NEW_TOKENS)
 

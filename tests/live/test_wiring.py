@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import NEW_TOKENS, Models
-from probed import Probed, accept_length, cli, newest, only, probed, tokens
+from probed import Probed, accept_length, cli, newest, only, probed_pair, rid_of, tokens
 from safetensors.torch import load_file
 
 from sglang_eagle3_probe.analysis.acceptance import accept
@@ -32,11 +32,8 @@ HIDDEN = 192
 @pytest.fixture(scope="module")
 def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
     place = tmp_path_factory.mktemp("wired-right")
-    with probed(
-        models["deepseek"],
-        models["deepseek-draft-embed"],
-        place,
-        extra_args=["--enable-return-hidden-states", "--chunked-prefill-size", "64"],
+    with probed_pair(
+        models, place, extra_args=["--enable-return-hidden-states", "--chunked-prefill-size", "64"]
     ) as run:
         yield run
 
@@ -171,7 +168,7 @@ def test_acceptance_equals_sglangs_own_totals(
     models: Models, prompts: list[list[int]], served: Probed
 ) -> None:
     answers = served.server.generate(prompts[:3], max_new_tokens=40)
-    rids = {_digest(a.meta_info["id"]): a for a in answers}
+    rids = {rid_of(a): a for a in answers}
 
     def rows(trace: Any) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {rid: [] for rid in rids}
@@ -194,7 +191,7 @@ def test_acceptance_equals_sglangs_own_totals(
 
 def test_rounds_carry_context_and_position(served: Probed, prompts: list[list[int]]) -> None:
     [answer] = served.server.generate([prompts[1]], max_new_tokens=24)
-    rid = _digest(answer.meta_info["id"])
+    rid = rid_of(answer)
 
     def mine(trace: Any) -> list[tuple[int, int, int]]:
         return [
@@ -241,9 +238,3 @@ def test_nothing_of_the_prompt_is_in_the_trace(served: Probed, answers: Any) -> 
         text = file.read_text()
         for answer in answers:
             assert answer.meta_info["id"] not in text
-
-
-def _digest(rid: str) -> str:
-    import hashlib
-
-    return hashlib.blake2b(rid.encode(), digest_size=6).hexdigest()
