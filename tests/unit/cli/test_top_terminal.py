@@ -33,7 +33,7 @@ def test_a_session(tmp_path: Path) -> None:
     place = tmp_path / "traces"
     with opened(place) as window:
         before = window.attributes()
-        window.until("is not there yet")
+        window.until("waiting: ")
         file = trace_file(place)
         append(file, head(), *samples.clean(40))
         shown = window.until("since start (40)")
