@@ -97,7 +97,9 @@ def _scratch(dtype: torch.dtype, count: int) -> torch.Tensor:
     """Memory of this thread: fresh pages take several times as long as what is written to them."""
     kept: torch.Tensor | None = getattr(_here, "scratch", None)
     if kept is None or kept.dtype != dtype or len(kept) < count:
-        kept = _here.scratch = torch.empty(count, dtype=dtype)
+        # Made in inference mode it could not be written to outside of it, later on.
+        with torch.inference_mode(False):
+            kept = _here.scratch = torch.empty(count, dtype=dtype)
     return kept[:count]
 
 

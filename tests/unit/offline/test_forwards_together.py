@@ -71,3 +71,12 @@ def test_a_product_that_fails_ends_every_thread() -> None:
     with pytest.raises(RuntimeError, match="shape"):
         together([lambda: forward(2, [wide]), lambda: forward(3, [wide])])
     assert threading.active_count() == before
+
+
+def test_memory_that_is_kept_serves_inside_and_outside_inference_mode() -> None:
+    x, weight = torch.randn(3, 64), torch.randn(1 << 19, 64).to(torch.bfloat16)
+    with torch.inference_mode():
+        inside = multiply(x, weight)
+    assert torch.equal(inside, multiply(x, weight))
+    with torch.inference_mode():
+        assert torch.equal(inside, multiply(x, weight))
