@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sglang_eagle3_probe.analysis.probe_cost import probe_cost
 from sglang_eagle3_probe.trace.acceptance_records import PhaseTimes
 from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.reader import read
@@ -22,6 +21,7 @@ from . import models
 from .engines import Engine, EngineError, wait_all
 from .equality import at_each_level, compare, model_paths, prompts
 from .overhead import HIDDEN, LAYERS
+from .own_cost import own_cost
 from .runs import Run
 
 LLAMA = Run("v2", 1, 1, "triton", "llama")
@@ -90,11 +90,6 @@ def steady(run_: Run, engine: Engine, batch: int, options: argparse.Namespace, o
     # A record tells of the time before it.
     costs = [r for r in process.of(ProbeCost) if began + r.window_s < r.wall_s <= ended + 0.5]
     times = [r for r in process.of(PhaseTimes) if began + 1.5 < r.wall_s <= ended + 0.5]
-    cost = probe_cost(costs)
-    seams: dict[str, list[float]] = {}
-    for record in costs:
-        for seam in record.seams:
-            seams.setdefault(seam.seam, []).append(seam.total_us / seam.calls)
     phases: dict[str, list[float]] = {}
     for times_record in times:
         for phase in times_record.phases:
@@ -107,9 +102,7 @@ def steady(run_: Run, engine: Engine, batch: int, options: argparse.Namespace, o
         batch=batch,
         seconds=round(ended - began, 1),
         round_ms_by_call=[round(s, 3) for s in speeds],
-        host_us_per_round=round(cost.round_us, 1) if cost is not None else None,
-        own_threads_share_of_a_core=round(cost.threads_share, 5) if cost is not None else None,
-        host_us_per_call={name: round(median(values), 2) for name, values in seams.items()},
+        **own_cost(costs),
         device_median_ms={
             name: [round(median(values), 4), round(min(values), 4), round(max(values), 4)]
             for name, values in phases.items()

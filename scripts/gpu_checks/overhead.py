@@ -19,16 +19,15 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from sglang_eagle3_probe.analysis.probe_cost import probe_cost
 from sglang_eagle3_probe.trace.cost_records import ProbeCost
 from sglang_eagle3_probe.trace.reader import read
 
 from . import models, plugins
 from .engines import Engine, EngineError, wait_all
 from .equality import prompts
+from .own_cost import own_cost
 from .runs import Run
 
 LAYERS, HIDDEN = 16, 2048
@@ -123,8 +122,12 @@ def run(place: Path, options: argparse.Namespace, out: Any) -> None:
                     measure(shape, group, batch, options.measure_s / 2 / len(up), options, out)
             for engine in group:
                 if engine.probe is not None:
+                    records = read(engine.traces).processes[0].of(ProbeCost)
                     out.say(
-                        check="own_cost", shape=shape.name, engine=engine.name, **own_cost(engine)
+                        check="own_cost",
+                        shape=shape.name,
+                        engine=engine.name,
+                        **own_cost(records),
                     )
     finally:
         for engine in engines:
@@ -190,23 +193,6 @@ def measure(
                 engine=name,
                 **summary(mine, times["off"]),
             )
-
-
-def own_cost(engine: Engine) -> dict[str, Any]:
-    """What the probe says that it took, by its own clocks, over the whole run."""
-    costs = read(engine.traces).processes[0].of(ProbeCost)
-    found = probe_cost(costs)
-    seams: dict[str, list[float]] = {}
-    for record in costs:
-        for seam in record.seams:
-            seams.setdefault(seam.seam, []).append(seam.total_us / seam.calls)
-    return {
-        "host_us_per_round": round(found.round_us, 1) if found is not None else None,
-        "own_threads_share_of_a_core": (
-            round(found.threads_share, 5) if found is not None else None
-        ),
-        "host_us_per_call": {name: round(median(values), 2) for name, values in seams.items()},
-    }
 
 
 def summary(mine: list[float], off: list[float]) -> dict[str, Any]:
