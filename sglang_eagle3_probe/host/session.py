@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import weakref
@@ -15,6 +14,7 @@ from ..settings import Settings
 from ..trace.record_base import Record
 from ..trace.recorder import Recorder
 from ..trace.records import Header, LayerIds, Ranks, VocabMap, Weights
+from ..trace.request_ids import rid_digest
 from .draft_files import DraftFiles, read_draft_files
 from .guard import Guard, ProbeConfigurationError
 from .versions import installed_release, installed_version
@@ -124,13 +124,13 @@ class Session:
         logger.warning("eagle3-probe: " + message, *args)
 
     def rid_digest(self, rid: Any) -> str:
-        """12 hex digits for a request id, which itself never enters the trace."""
+        """``trace.request_ids.rid_digest``, remembered."""
         text = str(rid)
         found = self._digests.get(text)
         if found is None:
             if len(self._digests) >= REMEMBERED_RIDS:
                 self._digests.clear()
-            found = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+            found = rid_digest(text)
             self._digests[text] = found
         return found
 

@@ -6,7 +6,6 @@ their round is in was written.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from sglang_eagle3_probe.checkpoint.facts import CheckpointError
 from sglang_eagle3_probe.checkpoint.safetensors_file import read_description
 from sglang_eagle3_probe.trace.acceptance_records import Refusals, RequestStart
 from sglang_eagle3_probe.trace.files import process_name
+from sglang_eagle3_probe.trace.request_ids import rid_digest
 from sglang_eagle3_probe.trace.traffic import read_traffic
 
 UNKNOWN = -1
@@ -90,7 +90,7 @@ class TraceRanks:
         numbers = rounds.get("round_numbers")
         if numbers is None:
             return ranks, RanksKnown(count, 0, 0, "the capture does not number its rounds")
-        told, rid = self._of_process(path), _digest(request)
+        told, rid = self._of_process(path), rid_digest(request)
         if not told.found:
             why = "the trace that they are in is not beside the capture files"
             return ranks, RanksKnown(count, 0, 0, why)
@@ -121,13 +121,8 @@ class TraceRanks:
     def _rids(self) -> frozenset[str]:
         """Digests of all captured requests: a trace may tell of millions of others."""
         if self._wanted is None:
-            self._wanted = frozenset(_digest(name) for name in _requests_of(self._files))
+            self._wanted = frozenset(rid_digest(name) for name in _requests_of(self._files))
         return self._wanted
-
-
-def _digest(request: str) -> str:
-    """A request id as the trace has it."""
-    return hashlib.blake2b(request.encode(), digest_size=6).hexdigest()
 
 
 def _requests_of(files: Iterable[Path]) -> Iterable[str]:
