@@ -135,19 +135,20 @@ class AcceptanceTap:
                 rounds=[int(request.spec_verify_ct) - 1 for request, _ in call.scratch],
                 context_lens=[context_len for _, context_len in call.scratch],
                 correct_drafts=[int(count) for count in correct],
-                out_of_vocab=[
-                    self._lacks_last(request, context_len + int(count) + 1)
-                    for (request, context_len), count in zip(call.scratch, correct, strict=True)
-                ],
+                out_of_vocab=self._vocabulary.lacking(
+                    [
+                        _bonus_token(request, context_len + int(count) + 1)
+                        for (request, context_len), count in zip(call.scratch, correct, strict=True)
+                    ]
+                ),
                 greedy=[bool(is_greedy(request)) for request, _ in call.scratch],
             )
         )
 
-    def _lacks_last(self, request: Any, whole_len: int) -> bool | None:
-        """V1: the bonus token is the request's last one, unless it ended before that."""
-        if _context_len(request) != whole_len:
-            return None
-        return self._vocabulary.lacks(int(request.output_ids[-1]))
+
+def _bonus_token(request: Any, whole_len: int) -> int | None:
+    """V1: it is the request's last one, unless the request ended before that."""
+    return int(request.output_ids[-1]) if _context_len(request) == whole_len else None
 
 
 def _context_len(request: Any) -> int:

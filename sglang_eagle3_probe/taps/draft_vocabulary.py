@@ -25,15 +25,9 @@ class DraftVocabulary:
         hot = getattr(call.instance, "hot_token_id", None)
         self._members = None if hot is None else membership(hot.detach().cpu())
 
-    def lacks(self, token: int) -> bool | None:
-        """Whether the draft can never propose this target token; ``None`` without a map."""
-        members = self._members
-        if members is None:
-            return None
-        return not (0 <= token < len(members) and members[token])
-
     def lacking(self, tokens: Sequence[int | None]) -> list[bool | None]:
-        """``lacks`` of many; ``None`` for ``None``."""
+        """Whether the draft can never propose these target tokens; ``None`` without a map, and for
+        ``None``."""
         members = self._members
         if members is None:
             return [None] * len(tokens)

@@ -102,7 +102,6 @@ def tree(
     last_kept = [scores.amin(1)]
     hidden = first.hidden.repeat_interleave(topk, dim=0)
     all_scores, all_ids = [scores], [ids]
-    kept_at: list[torch.Tensor] = []
     step_ids, step_scores = [ids], [scores]
     above = None if roots is None else roots[:, None].expand(-1, topk)
     behind = last.repeat_interleave(topk)
@@ -129,7 +128,6 @@ def tree(
         all_scores.append(spread)
         all_ids.append(candidates)
         expanded = top.indices + topk + topk * topk * (step - 1)
-        kept_at.append(expanded)
         last_kept.append(scores.amin(1))
         step_ids.append(ids)
         step_scores.append(scores)
@@ -137,14 +135,15 @@ def tree(
     count = min(nodes - 1, flat_scores.shape[1])
     best_scores = flat_scores.topk(count, dim=-1)
     chosen = best_scores.indices.sort(dim=-1).values
+    hang_below = torch.cat(above_of, dim=1)
     return Tree(
         node_ids=flat_ids.gather(1, chosen),
-        parents=_parents(chosen, kept_at, topk),
+        parents=_parents(chosen, hang_below),
         step_ids=torch.stack(step_ids, dim=1),
         step_scores=torch.stack(step_scores, dim=1),
         candidates=Candidates(
             ids=flat_ids,
-            above=torch.cat(above_of, dim=1),
+            above=hang_below,
             scores=_log(flat_scores),
             taken=torch.zeros_like(flat_ids, dtype=torch.bool).scatter_(1, chosen, True),
             last_taken=_log(best_scores.values.amin(1)),
@@ -180,22 +179,13 @@ def paths(ids: torch.Tensor, parents: torch.Tensor) -> Paths:
     return depths
 
 
-def _parents(chosen: torch.Tensor, kept_at: list[torch.Tensor], topk: int) -> torch.Tensor:
-    """Index of each chosen candidate's parent among the chosen; -1: the root.
-
-    Candidate numbers count step 0's topk first, then topk * topk a step. A candidate of step s
-    hangs below the kept candidate of step s - 1 in whose block it lies.
-    """
+def _parents(chosen: torch.Tensor, above: torch.Tensor) -> torch.Tensor:
+    """Index of each chosen candidate's parent among the chosen; -1: the root."""
     parents = torch.full_like(chosen, -1)
-    for row in range(len(chosen)):
-        place = {int(number): index for index, number in enumerate(chosen[row])}
-        for index, number in enumerate(chosen[row].tolist()):
-            if number < topk:
-                continue
-            step, within = divmod(number - topk, topk * topk)
-            branch = within // topk
-            above = branch if step == 0 else int(kept_at[step - 1][row, branch])
-            parents[row, index] = place.get(above, -1)
+    for row, numbers in enumerate(chosen.tolist()):
+        place = {number: index for index, number in enumerate(numbers)}
+        its = above[row].tolist()
+        parents[row] = torch.tensor([place.get(its[number], -1) for number in numbers])
     return parents
 
 
@@ -224,7 +214,7 @@ class Rounding:
         ]
         self._last_kept = [last_kept[step] for step in self._steps]
         ids: list[int] = found.ids[row].tolist()
-        self._at = {(above, ids[at]): at for at, above in enumerate(self._above)}
+        self._numbers = {(above, ids[at]): at for at, above in enumerate(self._above)}
         self._expanded = set(self._above)
         self._lowest: dict[int, float] = {}
         for at, above in enumerate(self._above):
@@ -241,19 +231,19 @@ class Rounding:
 
     def explains(self, step: int) -> bool:
         """Whether it may turn this tree's paths of ``step + 1`` tokens into the engine's."""
-        came = _at(self._theirs, step) - _at(self._mine, step)
+        came = _of_step(self._theirs, step) - _of_step(self._mine, step)
         return all(self._may_come(path) for path in came) and all(
             self._may_go(path) for path in self._gone(step)
         )
 
     def _gone(self, step: int) -> set[tuple[int, ...]]:
-        return _at(self._mine, step) - _at(self._theirs, step)
+        return _of_step(self._mine, step) - _of_step(self._theirs, step)
 
     def _may_come(self, path: Sequence[int]) -> bool:
         """A path that the tree does not have. Only the first step off the tree is judged."""
         at = ROOT
         for token in path:
-            below = self._at.get((at, token))
+            below = self._numbers.get((at, token))
             if below is not None and self._taken[below]:
                 at = below
                 continue
@@ -295,7 +285,7 @@ class Rounding:
         at: int | None = ROOT
         for token in path:
             if at is not None:
-                at = self._at.get((at, token))
+                at = self._numbers.get((at, token))
         return at
 
     def _are_near(self, higher: float, lower: float, step: int) -> bool:
@@ -303,5 +293,5 @@ class Rounding:
         return higher - lower <= self._within * (step + 1)
 
 
-def _at(depths: Paths, step: int) -> set[tuple[int, ...]]:
+def _of_step(depths: Paths, step: int) -> set[tuple[int, ...]]:
     return depths[step] if step < len(depths) else set()
